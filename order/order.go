@@ -139,3 +139,15 @@ type DeadRecord struct {
 	Reason  Reason
 	Detail  string
 }
+
+// Spilled is an order on its way into the replay queue.
+type Spilled struct {
+	Order     Order
+	NotBefore time.Time // when it may be tried, by this worker's clock
+}
+
+// Lease names a leased row: what a store renews.
+type Lease struct {
+	ID      int64
+	Version int64
+}
