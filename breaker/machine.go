@@ -1,0 +1,362 @@
+package breaker
+
+import (
+	"math"
+	"time"
+)
+
+// forever is later than any moment of a breaker's life.
+const forever = time.Duration(math.MaxInt64)
+
+// permitKind says how a permit was admitted and so how its result is taken.
+type permitKind uint8
+
+const (
+	permitNone   permitKind = iota // no permit: its result is dropped
+	permitClosed                   // admitted while closed
+	permitShadow                   // admitted only because the mode does not refuse: decides nothing
+	permitFirst                    // one of the first probes; holds a slot
+	permitRamp                     // admitted by the ramp's share
+)
+
+// Permit is the right to make one call. It is a value: copy it, and report it once. The zero Permit was never admitted
+// and its report is dropped.
+type Permit struct {
+	start      time.Duration // since the breaker's creation
+	generation uint64
+	token      uint32 // which use of the slot this is
+	slot       uint8
+	kind       permitKind
+}
+
+// Probe reports whether the call was admitted while the breaker was half-open: its failure was to be expected.
+func (p Permit) Probe() bool { return p.kind == permitFirst || p.kind == permitRamp }
+
+// Generation is the generation of the breaker's state that admitted the call.
+func (p Permit) Generation() uint64 { return p.generation }
+
+// maxEvents bounds the events one step can cause: a force that ends, the state it leaves behind, and one verdict.
+const maxEvents = 4
+
+// machine is the breaker without time, locks or I/O: each method takes the moment as the time since the breaker's
+// creation and the machine never runs backwards (an earlier moment counts as the latest one seen). The zero machine
+// is not usable: newMachine.
+type machine struct {
+	cfg  Config         // defaults applied
+	unit func() float64 // evenly drawn from [0, 1)
+
+	now        time.Duration
+	mode       Mode
+	state      State
+	generation uint64
+	since      time.Duration
+	until      time.Duration // while open: the first moment that admits a probe
+	force      Force
+	forceEnds  time.Duration
+
+	ring   ring
+	streak int // failures in a row; does not age
+	half   halfOpen
+
+	openStreak int           // openings since the service was last in good health
+	wait       time.Duration // drawn at the last opening
+	good       int           // successes since the breaker closed
+
+	totals  Totals
+	events  [maxEvents]Event
+	pending int
+	moved   bool // something that gate() depends on changed since the shell looked
+}
+
+func newMachine(cfg Config, unit func() float64) machine {
+	cfg = cfg.WithDefaults()
+	return machine{
+		cfg: cfg, unit: unit, mode: cfg.Mode, moved: true,
+		ring: newRing(cfg.FailureWindow, cfg.SlowWindow),
+		half: newHalfOpen(cfg.PermitDeadline),
+	}
+}
+
+// tick makes everything happen that time alone decides. It comes first in every step.
+func (m *machine) tick(now time.Duration) {
+	m.now = max(m.now, now)
+	m.ring.advance(int64(m.now / time.Second))
+	if m.force != ForceNone {
+		if m.now < m.forceEnds {
+			return
+		}
+		m.release()
+	}
+	if m.state == Open && m.now >= m.until {
+		m.move(HalfOpen, Event{Reason: ReasonWaitOver})
+	}
+	if m.state == HalfOpen {
+		m.tickHalfOpen()
+	}
+}
+
+// allow decides one call.
+func (m *machine) allow(now time.Duration) (Permit, bool) {
+	m.tick(now)
+	switch m.state {
+	case Closed:
+		return Permit{start: m.now, generation: m.generation, kind: permitClosed}, true
+	case Open:
+		return m.refuse()
+	case HalfOpen:
+		if p, ok := m.probe(); ok {
+			return p, true
+		}
+		return m.refuse()
+	}
+	return m.refuse()
+}
+
+// ready reports whether allow would admit a call now.
+func (m *machine) ready(now time.Duration) bool {
+	m.tick(now)
+	switch m.state {
+	case Closed:
+		return true
+	case Open:
+		return !m.refuses()
+	case HalfOpen:
+		return !m.refuses() || m.probeFree()
+	}
+	return false
+}
+
+func (m *machine) refuses() bool { return m.mode == ModeEnforce || m.force == ForceOpen }
+
+func (m *machine) refuse() (Permit, bool) {
+	if m.refuses() {
+		m.totals.Refused++
+		return Permit{}, false
+	}
+	m.totals.WouldRefuse++
+	return Permit{start: m.now, generation: m.generation, kind: permitShadow}, true
+}
+
+// done takes the result of one call.
+func (m *machine) done(now time.Duration, p Permit, result Result) {
+	m.tick(now)
+	if p.kind == permitNone || m.off() {
+		return
+	}
+	if result == Success && m.cfg.SlowCall > 0 && m.now-p.start > m.cfg.SlowCall {
+		result = Slow
+	}
+	m.count(result)
+	if p.generation != m.generation {
+		m.totals.Stale++
+		return
+	}
+	switch p.kind {
+	case permitClosed:
+		m.closedResult(result)
+	case permitFirst, permitRamp:
+		m.probeResult(p, result)
+	case permitShadow, permitNone:
+	}
+}
+
+// off reports whether nothing is counted. A force stands above the mode, and what it does is counted.
+func (m *machine) off() bool { return m.mode == ModeDisabled && m.force == ForceNone }
+
+func (m *machine) count(result Result) {
+	switch result {
+	case Success:
+		m.totals.Successes++
+	case Failure:
+		m.totals.Failures++
+	case Slow:
+		m.totals.Slow++
+	case Ignored:
+		m.totals.Ignored++
+	}
+}
+
+// closedResult records a result of the current closed state and opens the breaker when a rule says so.
+func (m *machine) closedResult(result Result) {
+	if result == Ignored {
+		return
+	}
+	m.record(result, 1)
+	if result == Success {
+		m.good++
+	}
+	if m.force != ForceNone {
+		return
+	}
+	if verdict := m.judge(result); verdict.Reason != ReasonNone {
+		m.move(Open, verdict)
+	}
+}
+
+// record puts n equal results into the windows.
+func (m *machine) record(result Result, n int) {
+	m.ring.add(result, n)
+	if result == Failure {
+		m.streak += n
+	} else {
+		m.streak = 0
+	}
+}
+
+// judge applies the window rules after a result was recorded. A bad result is always judged. A good one can only
+// lower a rate, so it is judged just when it brings a window to its minimum.
+func (m *machine) judge(result Result) Event {
+	c := &m.cfg
+	if c.ConsecutiveFailures > 0 && m.streak >= c.ConsecutiveFailures {
+		return Event{
+			Reason: ReasonConsecutive, Samples: m.streak, Failures: m.streak,
+			Rate: 1, Bound: wilson(m.streak, m.streak, c.Z), Threshold: float64(c.ConsecutiveFailures),
+		}
+	}
+	if w := m.ring.failure; result == Failure || w.samples == c.FailureMinCalls {
+		if e, bad := rule(w.failures, w.samples, c.FailureMinCalls, c.FailureRate, c.Z); bad {
+			e.Reason, e.Window, e.Failures, e.Slow = ReasonFailureRate, c.FailureWindow, w.failures, w.slow
+			return e
+		}
+	}
+	if w := m.ring.slow; result == Slow || w.samples == c.SlowMinCalls {
+		if e, bad := rule(w.slow, w.samples, c.SlowMinCalls, c.SlowRate, c.Z); bad {
+			e.Reason, e.Window, e.Failures, e.Slow = ReasonSlowRate, c.SlowWindow, w.failures, w.slow
+			return e
+		}
+	}
+	return Event{}
+}
+
+// rule compares bad out of n with a threshold; the raw rate first, because the bound is never above it.
+func rule(bad, n, minimum int, threshold, z float64) (Event, bool) {
+	if threshold <= 0 || n < minimum || float64(bad) < threshold*float64(n) {
+		return Event{}, false
+	}
+	e := Event{Samples: n, Rate: float64(bad) / float64(n), Bound: wilson(bad, n, z), Threshold: threshold}
+	return e, e.Bound >= threshold
+}
+
+// move begins a new state, and with it a new generation: whatever is still under way decides nothing any more.
+func (m *machine) move(to State, e Event) {
+	e.From, e.To, e.Mode, e.at = m.state, to, m.mode, m.now
+	switch to {
+	case Closed:
+		m.good = 0
+	case Open:
+		m.totals.Opened++
+		if e.Source == SourceLocal {
+			e.Wait = m.drawWait()
+			m.until = m.now + e.Wait
+		} else {
+			e.Wait = m.forceEnds - m.now
+		}
+	case HalfOpen:
+		m.half.begin(m.now)
+	}
+	m.state, m.since = to, m.now
+	m.generation++
+	m.ring.clear()
+	m.streak = 0
+	m.moved = true
+	e.Generation = m.generation
+	if m.pending < maxEvents {
+		m.events[m.pending] = e
+		m.pending++
+	}
+}
+
+// healthy reports whether the service has shown health since the breaker closed: it stayed closed for at least the
+// last wait and saw enough successes in that time. Quiet alone proves nothing.
+func (m *machine) healthy() bool {
+	return m.good >= m.cfg.FailureMinCalls && m.now-m.since >= m.wait
+}
+
+// drawWait counts an opening and returns how long it lasts. The wait grows until the service has shown health.
+func (m *machine) drawWait() time.Duration {
+	if m.state == Closed && m.healthy() {
+		m.openStreak = 0
+	}
+	wait := float64(m.cfg.OpenWait) * math.Pow(m.cfg.OpenGrowth, float64(m.openStreak))
+	wait = min(wait, float64(m.cfg.OpenWaitMax))
+	if m.cfg.OpenJitter > 0 {
+		wait *= 1 + m.cfg.OpenJitter*(2*m.unit()-1)
+	}
+	m.openStreak++
+	m.wait = time.Duration(wait)
+	return m.wait
+}
+
+// setMode changes what the breaker may act on. Disabling closes it; the other modes keep the state they find.
+func (m *machine) setMode(now time.Duration, mode Mode) {
+	m.tick(now)
+	if mode == m.mode {
+		return
+	}
+	m.mode, m.moved = mode, true
+	if mode == ModeDisabled && m.force == ForceNone {
+		m.openStreak = 0
+		m.move(Closed, Event{Reason: ReasonDisabled, Source: SourceForced})
+	}
+}
+
+// setForce puts a force on, in place of the one before.
+func (m *machine) setForce(now time.Duration, force Force, ends time.Duration) {
+	m.tick(now)
+	switch force {
+	case ForceNone:
+		if m.force != ForceNone {
+			m.release()
+		}
+		return
+	case ForceOpen, ForceClosed:
+	}
+	m.force, m.forceEnds = force, ends
+	m.totals.ForcedStates++
+	to := Open
+	if force == ForceClosed {
+		to = Closed
+	}
+	m.move(to, Event{Reason: ReasonForced, Source: SourceForced})
+}
+
+// release ends a force. A service that was kept away from calls is met carefully, through half-open.
+func (m *machine) release() {
+	to := Closed
+	if m.force == ForceOpen && m.mode != ModeDisabled {
+		to = HalfOpen
+	}
+	m.force = ForceNone
+	m.move(to, Event{Reason: ReasonForceEnded, Source: SourceForced})
+}
+
+// gateKind is what the shell may answer without asking the machine.
+type gateKind uint8
+
+const (
+	gateAsk    gateKind = iota // only the machine knows
+	gateAdmit                  // admit as closed
+	gateRefuse                 // refuse
+)
+
+// gate returns the answer that holds for every call before until, unless a step moves the machine.
+func (m *machine) gate() (kind gateKind, until time.Duration) {
+	until = forever
+	if m.force != ForceNone {
+		until = m.forceEnds
+	}
+	switch m.state {
+	case Closed:
+		return gateAdmit, until
+	case Open:
+		if !m.refuses() {
+			return gateAsk, 0
+		}
+		if m.force == ForceNone {
+			until = m.until
+		}
+		return gateRefuse, until
+	case HalfOpen:
+	}
+	return gateAsk, 0
+}
