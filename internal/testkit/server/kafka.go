@@ -22,7 +22,7 @@ const kafkaProperties = `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{{.Host}}:{{.Controller}}
 listeners=PLAINTEXT://{{.Host}}:{{.Port}},CONTROLLER://{{.Host}}:{{.Controller}}
-advertised.listeners=PLAINTEXT://{{.Host}}:{{.Port}}
+advertised.listeners=PLAINTEXT://{{.Host}}:{{.Advertised}}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
 inter.broker.listener.name=PLAINTEXT
@@ -54,30 +54,41 @@ logger.server.name=kafka.server
 logger.server.level=info
 `
 
-// NewKafka formats one KRaft node (broker and controller in one process) under dir, which it creates, with the jars of
-// lib. With fast, the JVM compiles less: it starts sooner and is slower later, which is right for a test's own broker
-// and wrong for a measurement.
-func NewKafka(ctx context.Context, dir, log, lib string, fast bool) (Spec, error) {
+// KafkaConfig says what node NewKafka prepares.
+type KafkaConfig struct {
+	Dir string // created; holds the data and the configuration
+	Log string // file for what the node prints
+	Lib string // folder with the jars
+	// Fast lets the JVM compile less: it starts sooner and is slower later, which is right for tests and wrong for a
+	// measurement.
+	Fast bool
+	// Advertised is the port that clients are told to come to; 0 is the node's own.
+	Advertised int
+}
+
+// NewKafka formats one KRaft node, broker and controller in one process.
+func NewKafka(ctx context.Context, config KafkaConfig) (Spec, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return Spec{}, err
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	dir, err := filepath.Abs(config.Dir)
+	if err != nil {
 		return Spec{}, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Spec{}, err
 	}
-	spec := Spec{Kind: KindKafka, Dir: dir, Log: log}
-	if err := spec.writeKafkaFiles(ctx); err != nil {
+	spec := Spec{Kind: KindKafka, Dir: dir, Log: config.Log}
+	if err := spec.writeKafkaFiles(ctx, config.Advertised); err != nil {
 		return Spec{}, err
 	}
 	properties := filepath.Join(dir, "server.properties")
 	jvm := []string{java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC"}
-	if fast {
+	if config.Fast {
 		jvm = append(jvm, "-XX:TieredStopAtLevel=1")
 	}
-	jvm = append(jvm, "-cp", filepath.Join(lib, "*"), "-Dlog4j2.configurationFile="+filepath.Join(dir, "log4j2.properties"))
+	jvm = append(jvm, "-cp", filepath.Join(config.Lib, "*"), "-Dlog4j2.configurationFile="+filepath.Join(dir, "log4j2.properties"))
 
 	tool := append([]string{"-XX:TieredStopAtLevel=1"}, jvm[1:]...)
 	tool = append(tool, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c", properties)
@@ -90,7 +101,7 @@ func NewKafka(ctx context.Context, dir, log, lib string, fast bool) (Spec, error
 }
 
 // writeKafkaFiles picks the node's ports and writes its configuration.
-func (s *Spec) writeKafkaFiles(ctx context.Context) error {
+func (s *Spec) writeKafkaFiles(ctx context.Context, advertised int) error {
 	controller, err := FreePort(ctx)
 	if err != nil {
 		return err
@@ -100,9 +111,13 @@ func (s *Spec) writeKafkaFiles(ctx context.Context) error {
 			return err
 		}
 	}
+	if advertised == 0 {
+		advertised = s.Port
+	}
 	var text strings.Builder
 	values := map[string]string{
-		"Host": Host, "Port": strconv.Itoa(s.Port), "Controller": strconv.Itoa(controller), "Dir": s.Dir,
+		"Host": Host, "Port": strconv.Itoa(s.Port), "Advertised": strconv.Itoa(advertised),
+		"Controller": strconv.Itoa(controller), "Dir": s.Dir,
 	}
 	if err := template.Must(template.New("server.properties").Parse(kafkaProperties)).Execute(&text, values); err != nil {
 		return err

@@ -169,7 +169,7 @@ func (y yard) prepare(ctx context.Context, kind server.Kind, dir, log string) (s
 		if err != nil {
 			return server.Spec{}, err
 		}
-		return server.NewKafka(ctx, dir, log, lib, !y.full)
+		return server.NewKafka(ctx, server.KafkaConfig{Dir: dir, Log: log, Lib: lib, Fast: !y.full})
 	case server.KindRedis:
 		return server.NewRedis(ctx, dir, log)
 	case server.KindPostgres:

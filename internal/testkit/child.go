@@ -1,0 +1,150 @@
+package testkit
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"spillway/internal/embed"
+)
+
+// childEnv tells a test binary which of its children to be.
+const childEnv = "SPILLWAY_TEST_CHILD"
+
+// Main runs the tests, or, in a process started by Child, the named child function instead; its result is the exit
+// code. Call it from TestMain and do nothing else there.
+func Main(m *testing.M, children map[string]func() int) {
+	name, isChild := os.LookupEnv(childEnv)
+	if !isChild {
+		os.Exit(m.Run())
+	}
+	child, known := children[name]
+	if !known {
+		_, _ = fmt.Fprintf(os.Stderr, "no child named %q in this test binary\n", name)
+		os.Exit(2)
+	}
+	os.Exit(child())
+}
+
+// Proc is the test binary running as a child process. Its methods may be called from any goroutine.
+type Proc struct {
+	t       testing.TB
+	name    string
+	process *os.Process
+	done    chan struct{} // closed when the process has ended
+	code    int           // exit code, -1 after a signal; read after done
+	output  *output
+}
+
+// output collects what a child prints.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write keeps p.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+// Child starts the test binary again as the named child of Main, with env ("KEY=value") added to the environment. It is
+// killed when the test ends, and when the test binary does.
+func Child(t testing.TB, name string, env ...string) *Proc {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatalf("child %s: %v", name, err)
+	}
+	p := &Proc{t: t, name: name, done: make(chan struct{}), output: &output{}}
+	command := exec.Command(program)
+	command.Env = append(slices.Concat(os.Environ(), env), childEnv+"="+name)
+	command.Stdout, command.Stderr = p.output, p.output
+	command.SysProcAttr = embed.Owner{}.Attr(true, syscall.SIGKILL)
+	started := make(chan error, 1)
+	go func() {
+		// The kernel kills the child when the thread that started it ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(p.done)
+		err := command.Start()
+		p.process = command.Process
+		started <- err
+		if err != nil {
+			return
+		}
+		err = command.Wait()
+		p.code = command.ProcessState.ExitCode()
+		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+			t.Errorf("wait for child %s: %v", name, err)
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("child %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("child %s (process %d) printed:\n%s", name, p.process.Pid, tail(p.Output()))
+		}
+	})
+	return p
+}
+
+// Kill ends the child with SIGKILL and waits until it is gone. It may have ended before.
+func (p *Proc) Kill() {
+	p.t.Helper()
+	p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Signal sends to the child unless it has ended.
+func (p *Proc) Signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Errorf("signal %v to child %s: %v", sig, p.name, err)
+	}
+}
+
+// Wait returns the child's exit code, -1 when a signal ended it. A child that has not ended in time fails the test and
+// is killed.
+func (p *Proc) Wait(timeout time.Duration) int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(timeout):
+		p.t.Errorf("child %s has not ended within %v", p.name, timeout)
+		p.Kill()
+	}
+	return p.code
+}
+
+// Done is closed when the child has ended.
+func (p *Proc) Done() <-chan struct{} { return p.done }
+
+// PID is the child's process id.
+func (p *Proc) PID() int { return p.process.Pid }
+
+// Output is what the child has printed so far, on standard output and standard error.
+func (p *Proc) Output() string {
+	p.output.mu.Lock()
+	defer p.output.mu.Unlock()
+	return p.output.text.String()
+}
+
+// tail keeps the last lines of a long text.
+func tail(text string) string {
+	const lines = 60
+	all := strings.Split(text, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
