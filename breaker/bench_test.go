@@ -24,6 +24,16 @@ func BenchmarkPermit(b *testing.B) {
 	}
 }
 
+func BenchmarkPermitWithoutSlowCalls(b *testing.B) {
+	br := benchBreaker(b, Config{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if p, ok := br.Allow(); ok {
+			br.Done(p, Success)
+		}
+	}
+}
+
 func BenchmarkPermitParallel(b *testing.B) {
 	br := benchBreaker(b, Config{SlowCall: time.Second})
 	b.ReportAllocs()

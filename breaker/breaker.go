@@ -11,9 +11,6 @@ import (
 // maxForce is the longest a force may last.
 const maxForce = 30 * 24 * time.Hour
 
-// idleStep is how coarsely the moment of the latest call is kept, so that calls seldom write it.
-const idleStep = time.Second
-
 // Breaker guards one endpoint of one service. It is safe for concurrent use, starts no goroutine, and neither blocks,
 // nor allocates, nor does I/O in Allow and Done (the listener excepted, which runs only when the state moves).
 //
@@ -28,12 +25,14 @@ type Breaker struct {
 	// reader that catches them between two moves admits a call whose result will be stale, or refuses one call more.
 	gate      atomic.Uint64 // generation<<2 | gateKind
 	gateUntil atomic.Int64  // the moment (since start) from which only the machine may answer
+	admitted  atomic.Uint64 // calls admitted without asking the machine
 	refused   atomic.Uint64 // calls refused without asking the machine
-	lastCall  atomic.Int64  // the moment of a recent call, at most idleStep before the latest
 	_         [64]byte
 
-	mu sync.Mutex // guards m
-	m  machine
+	mu        sync.Mutex // guards what follows
+	m         machine
+	idleMark  uint64        // calls admitted when idle last found some unreported
+	idleSince time.Duration // when idle first found that many
 }
 
 // New returns a closed breaker. cfg must be valid. rnd draws the jitter of the open wait and is used under the
@@ -66,7 +65,14 @@ func (b *Breaker) Key() Key { return b.key }
 
 // Allow asks for one call. With ok the call may be made and its permit must be reported by Done, once, within
 // Config.PermitDeadline. Without ok the call must not be made.
-func (b *Breaker) Allow() (p Permit, ok bool) { return b.allow(time.Since(b.start)) }
+func (b *Breaker) Allow() (p Permit, ok bool) {
+	// Reading the clock costs more than all the rest, and a closed breaker that does not look at durations needs none.
+	if gate := b.gate.Load(); gateKind(gate&gateMask) == gateFree {
+		b.admitted.Add(1)
+		return Permit{generation: gate >> gateBits, place: place(permitClosed)}, true
+	}
+	return b.allow(time.Since(b.start))
+}
 
 // AllowAt is Allow at a given moment.
 func (b *Breaker) AllowAt(now time.Time) (p Permit, ok bool) { return b.allow(now.Sub(b.start)) }
@@ -131,19 +137,18 @@ func (b *Breaker) SnapshotAt(now time.Time) Snapshot {
 	s := b.m.snapshot(b.start)
 	b.unlock()
 	s.Key = b.key
+	s.Totals.Admitted += b.admitted.Load()
 	s.Totals.Refused += b.refused.Load()
 	return s
 }
 
 func (b *Breaker) allow(now time.Duration) (Permit, bool) {
-	if last := b.lastCall.Load(); int64(now)-last > int64(idleStep) {
-		b.lastCall.Store(int64(now))
-	}
 	gate := b.gate.Load()
 	if int64(now) < b.gateUntil.Load() {
 		switch gateKind(gate & gateMask) {
-		case gateAdmit:
-			return Permit{start: now, generation: gate >> gateBits, kind: permitClosed}, true
+		case gateAdmit, gateFree:
+			b.admitted.Add(1)
+			return Permit{start: now, generation: gate >> gateBits, place: place(permitClosed)}, true
 		case gateRefuse:
 			b.refused.Add(1)
 			return Permit{}, false
@@ -206,10 +211,22 @@ func (b *Breaker) publish() {
 	b.m.moved = false
 }
 
-// idle reports whether the breaker may be forgotten: it is closed by its own evidence, remembers nothing, and every
-// permit it gave is past its deadline. It never moves the state, so the listener is not called.
+// idle reports whether the breaker may be forgotten: it is closed by its own evidence, remembers nothing, and has no
+// permit under way. Permits that were never reported are given up once no call was admitted for a permit's deadline
+// since an earlier look. It never moves the state, so the listener is not called.
 func (b *Breaker) idle(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.m.idle(now) && int64(b.m.now)-b.lastCall.Load() >= int64(b.m.cfg.PermitDeadline+idleStep)
+	if !b.m.idle(now) {
+		return false
+	}
+	admitted := b.admitted.Load() + b.m.totals.Admitted
+	if admitted <= b.m.settled() {
+		return true
+	}
+	if admitted != b.idleMark {
+		b.idleMark, b.idleSince = admitted, b.m.now
+		return false
+	}
+	return b.m.now-b.idleSince >= b.m.cfg.PermitDeadline
 }

@@ -65,6 +65,7 @@ type Snapshot struct {
 
 // Totals only grow. They count every report, also those that decide nothing.
 type Totals struct {
+	Admitted     uint64 // calls admitted, in every mode
 	Successes    uint64
 	Failures     uint64
 	Slow         uint64

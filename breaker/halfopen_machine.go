@@ -103,17 +103,17 @@ func (m *machine) climb() {
 		h.credit = max(h.credit, 1)
 		return
 	}
-	if verdict := m.judgeRamp(1, 0); verdict.Reason != ReasonNone {
-		m.move(Open, verdict)
+	if reason := m.judgeRamp(1, 0); reason != ReasonNone {
+		m.move(Open, m.evidence(reason))
 		return
 	}
-	m.move(Closed, m.withHalfCounts(Event{Reason: ReasonRampDone}))
+	m.move(Closed, m.evidence(ReasonRampDone))
 }
 
 // probe admits a call while half-open, if one may go.
 func (m *machine) probe() (Permit, bool) {
 	h := &m.half
-	p := Permit{start: m.now, generation: m.generation, kind: permitRamp}
+	p := Permit{start: m.now, generation: m.generation, place: place(permitRamp)}
 	if h.ramping {
 		h.credit += h.share
 		if h.credit < 1 {
@@ -129,7 +129,7 @@ func (m *machine) probe() (Permit, bool) {
 			h.token++
 			h.used++
 			*s = probeSlot{start: m.now, token: h.token, used: true}
-			p.kind, p.slot, p.token = permitFirst, uint8(i), h.token //nolint:gosec // i < maxProbesInFlight
+			p.place = firstPlace(i, h.token)
 			return p, true
 		}
 	}
@@ -148,9 +148,9 @@ func (m *machine) probeFree() bool {
 // counted lost, finds its slot or second settled and decides nothing.
 func (m *machine) probeResult(p Permit, result Result) {
 	h := &m.half
-	if p.kind == permitFirst {
-		s := &h.slots[p.slot]
-		if !s.used || s.token != p.token {
+	if p.place.kind() == permitFirst {
+		s := &h.slots[p.place.slot()]
+		if !s.used || s.token != p.place.token() {
 			m.totals.Late++
 			return
 		}
@@ -192,14 +192,14 @@ func (m *machine) probeVerdict(result Result, n int, first bool) bool {
 	if first {
 		return m.firstVerdict(bad)
 	}
-	verdict := m.judge(result)
-	if verdict.Reason == ReasonNone {
-		verdict = m.judgeRamp(m.cfg.RampMinCalls, m.cfg.Z)
+	reason := m.judge(result)
+	if reason == ReasonNone {
+		reason = m.judgeRamp(m.cfg.RampMinCalls, m.cfg.Z)
 	}
-	if verdict.Reason == ReasonNone {
+	if reason == ReasonNone {
 		return false
 	}
-	m.move(Open, verdict)
+	m.move(Open, m.evidence(reason))
 	return true
 }
 
@@ -211,8 +211,7 @@ func (m *machine) firstVerdict(bad bool) bool {
 		if h.row < m.cfg.ProbeFailures {
 			return false
 		}
-		e := m.withHalfCounts(Event{Reason: ReasonProbesFailed, Threshold: float64(m.cfg.ProbeFailures)})
-		m.move(Open, e)
+		m.move(Open, m.evidence(ReasonProbesFailed))
 		return true
 	}
 	h.row = 0
@@ -221,7 +220,7 @@ func (m *machine) firstVerdict(bad bool) bool {
 		if h.good < n {
 			return false
 		}
-		m.move(Closed, m.withHalfCounts(Event{Reason: ReasonProbesSucceeded, Threshold: float64(n)}))
+		m.move(Closed, m.evidence(ReasonProbesSucceeded))
 		return true
 	}
 	if h.good < m.cfg.FirstProbes {
@@ -234,27 +233,13 @@ func (m *machine) firstVerdict(bad bool) bool {
 }
 
 // judgeRamp compares the rates of all results since half-open began, for traffic too thin to fill a window.
-func (m *machine) judgeRamp(minimum int, z float64) Event {
-	seen := m.half.seen
-	e, bad := rule(seen.failures, seen.samples, minimum, m.cfg.FailureRate, z)
-	if bad {
-		e.Reason = ReasonRampFailureRate
-	} else if e, bad = rule(seen.slow, seen.samples, minimum, m.cfg.SlowRate, z); bad {
-		e.Reason = ReasonRampSlowRate
-	} else {
-		return Event{}
+func (m *machine) judgeRamp(minimum int, z float64) Reason {
+	seen := &m.half.seen
+	if tooMany(seen.failures, seen.samples, minimum, m.cfg.FailureRate, z) {
+		return ReasonRampFailureRate
 	}
-	e.Window, e.Failures, e.Slow = m.now-m.since, seen.failures, seen.slow
-	return e
-}
-
-// withHalfCounts adds what half-open has seen to an event.
-func (m *machine) withHalfCounts(e Event) Event {
-	seen := m.half.seen
-	e.Window, e.Samples, e.Failures, e.Slow = m.now-m.since, seen.samples, seen.failures, seen.slow
-	if seen.samples > 0 {
-		e.Rate = float64(seen.failures+seen.slow) / float64(seen.samples)
-		e.Bound = wilson(seen.failures+seen.slow, seen.samples, m.cfg.Z)
+	if tooMany(seen.slow, seen.samples, minimum, m.cfg.SlowRate, z) {
+		return ReasonRampSlowRate
 	}
-	return e
+	return ReasonNone
 }

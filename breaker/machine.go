@@ -24,13 +24,22 @@ const (
 type Permit struct {
 	start      time.Duration // since the breaker's creation
 	generation uint64
-	token      uint32 // which use of the slot this is
-	slot       uint8
-	kind       permitKind
+	place      place // one word, so that a permit travels in registers
 }
 
+// place packs a permit's kind (lowest byte), its slot (next byte) and which use of the slot it is (upper half).
+type place uint64
+
+func firstPlace(slot int, token uint32) place {
+	return place(token)<<32 | place(slot)<<8 | place(permitFirst) //nolint:gosec // slot < maxProbesInFlight
+}
+
+func (p place) kind() permitKind { return permitKind(p & 0xff) }
+func (p place) slot() int        { return int(p >> 8 & 0xff) }
+func (p place) token() uint32    { return uint32(p >> 32) }
+
 // Probe reports whether the call was admitted while the breaker was half-open: its failure was to be expected.
-func (p Permit) Probe() bool { return p.kind == permitFirst || p.kind == permitRamp }
+func (p Permit) Probe() bool { return p.place.kind() == permitFirst || p.place.kind() == permitRamp }
 
 // Generation is the generation of the breaker's state that admitted the call.
 func (p Permit) Generation() uint64 { return p.generation }
@@ -62,10 +71,11 @@ type machine struct {
 	wait       time.Duration // drawn at the last opening
 	good       int           // successes since the breaker closed
 
-	totals  Totals
-	events  [maxEvents]Event
-	pending int
-	moved   bool // something that gate() depends on changed since the shell looked
+	totals   Totals
+	reported uint64 // permits reported, also while disabled
+	events   [maxEvents]Event
+	pending  int
+	moved    bool // something that gate() depends on changed since the shell looked
 }
 
 func newMachine(cfg Config, unit func() float64) machine {
@@ -100,11 +110,13 @@ func (m *machine) allow(now time.Duration) (Permit, bool) {
 	m.tick(now)
 	switch m.state {
 	case Closed:
-		return Permit{start: m.now, generation: m.generation, kind: permitClosed}, true
+		m.totals.Admitted++
+		return Permit{start: m.now, generation: m.generation, place: place(permitClosed)}, true
 	case Open:
 		return m.refuse()
 	case HalfOpen:
 		if p, ok := m.probe(); ok {
+			m.totals.Admitted++
 			return p, true
 		}
 		return m.refuse()
@@ -133,14 +145,19 @@ func (m *machine) refuse() (Permit, bool) {
 		m.totals.Refused++
 		return Permit{}, false
 	}
+	m.totals.Admitted++
 	m.totals.WouldRefuse++
-	return Permit{start: m.now, generation: m.generation, kind: permitShadow}, true
+	return Permit{start: m.now, generation: m.generation, place: place(permitShadow)}, true
 }
 
 // done takes the result of one call.
 func (m *machine) done(now time.Duration, p Permit, result Result) {
 	m.tick(now)
-	if p.kind == permitNone || m.off() {
+	if p.place.kind() == permitNone {
+		return
+	}
+	m.reported++
+	if m.off() {
 		return
 	}
 	if result == Success && m.cfg.SlowCall > 0 && m.now-p.start > m.cfg.SlowCall {
@@ -151,7 +168,7 @@ func (m *machine) done(now time.Duration, p Permit, result Result) {
 		m.totals.Stale++
 		return
 	}
-	switch p.kind {
+	switch p.place.kind() {
 	case permitClosed:
 		m.closedResult(result)
 	case permitFirst, permitRamp:
@@ -159,6 +176,9 @@ func (m *machine) done(now time.Duration, p Permit, result Result) {
 	case permitShadow, permitNone:
 	}
 }
+
+// settled is how many permits will not be heard of again: reported, or probes counted lost.
+func (m *machine) settled() uint64 { return m.reported + m.totals.Lost }
 
 // off reports whether nothing is counted. A force stands above the mode, and what it does is counted.
 func (m *machine) off() bool { return m.mode == ModeDisabled && m.force == ForceNone }
@@ -188,8 +208,8 @@ func (m *machine) closedResult(result Result) {
 	if m.force != ForceNone {
 		return
 	}
-	if verdict := m.judge(result); verdict.Reason != ReasonNone {
-		m.move(Open, verdict)
+	if reason := m.judge(result); reason != ReasonNone {
+		m.move(Open, m.evidence(reason))
 	}
 }
 
@@ -205,36 +225,67 @@ func (m *machine) record(result Result, n int) {
 
 // judge applies the window rules after a result was recorded. A bad result is always judged. A good one can only
 // lower a rate, so it is judged just when it brings a window to its minimum.
-func (m *machine) judge(result Result) Event {
+func (m *machine) judge(result Result) Reason {
 	c := &m.cfg
 	if c.ConsecutiveFailures > 0 && m.streak >= c.ConsecutiveFailures {
-		return Event{
-			Reason: ReasonConsecutive, Samples: m.streak, Failures: m.streak,
-			Rate: 1, Bound: wilson(m.streak, m.streak, c.Z), Threshold: float64(c.ConsecutiveFailures),
+		return ReasonConsecutive
+	}
+	if w := &m.ring.failure; result == Failure || w.samples == c.FailureMinCalls {
+		if tooMany(w.failures, w.samples, c.FailureMinCalls, c.FailureRate, c.Z) {
+			return ReasonFailureRate
 		}
 	}
-	if w := m.ring.failure; result == Failure || w.samples == c.FailureMinCalls {
-		if e, bad := rule(w.failures, w.samples, c.FailureMinCalls, c.FailureRate, c.Z); bad {
-			e.Reason, e.Window, e.Failures, e.Slow = ReasonFailureRate, c.FailureWindow, w.failures, w.slow
-			return e
+	if w := &m.ring.slow; result == Slow || w.samples == c.SlowMinCalls {
+		if tooMany(w.slow, w.samples, c.SlowMinCalls, c.SlowRate, c.Z) {
+			return ReasonSlowRate
 		}
 	}
-	if w := m.ring.slow; result == Slow || w.samples == c.SlowMinCalls {
-		if e, bad := rule(w.slow, w.samples, c.SlowMinCalls, c.SlowRate, c.Z); bad {
-			e.Reason, e.Window, e.Failures, e.Slow = ReasonSlowRate, c.SlowWindow, w.failures, w.slow
-			return e
-		}
-	}
-	return Event{}
+	return ReasonNone
 }
 
-// rule compares bad out of n with a threshold; the raw rate first, because the bound is never above it.
-func rule(bad, n, minimum int, threshold, z float64) (Event, bool) {
+// tooMany compares bad out of n with a threshold; the raw rate first, because the bound is never above it.
+func tooMany(bad, n, minimum int, threshold, z float64) bool {
 	if threshold <= 0 || n < minimum || float64(bad) < threshold*float64(n) {
-		return Event{}, false
+		return false
 	}
-	e := Event{Samples: n, Rate: float64(bad) / float64(n), Bound: wilson(bad, n, z), Threshold: threshold}
-	return e, e.Bound >= threshold
+	return wilson(bad, n, z) >= threshold
+}
+
+// evidence returns the counts behind a reason of the local rules, before the move they cause.
+func (m *machine) evidence(reason Reason) Event {
+	c := &m.cfg
+	e := Event{Reason: reason}
+	counts, bad := m.half.seen, m.half.seen.failures
+	switch reason {
+	case ReasonConsecutive:
+		counts, bad = sum{samples: m.streak, failures: m.streak}, m.streak
+		e.Threshold = float64(c.ConsecutiveFailures)
+	case ReasonFailureRate:
+		counts, bad = m.ring.failure, m.ring.failure.failures
+		e.Window, e.Threshold = c.FailureWindow, c.FailureRate
+	case ReasonSlowRate:
+		counts, bad = m.ring.slow, m.ring.slow.slow
+		e.Window, e.Threshold = c.SlowWindow, c.SlowRate
+	case ReasonRampFailureRate:
+		e.Window, e.Threshold = m.now-m.since, c.FailureRate
+	case ReasonRampSlowRate:
+		bad = counts.slow
+		e.Window, e.Threshold = m.now-m.since, c.SlowRate
+	case ReasonProbesFailed:
+		bad += counts.slow
+		e.Window, e.Threshold = m.now-m.since, float64(c.ProbeFailures)
+	case ReasonProbesSucceeded:
+		bad += counts.slow
+		e.Window, e.Threshold = m.now-m.since, float64(c.SuccessesToClose)
+	case ReasonRampDone:
+		bad += counts.slow
+		e.Window = m.now - m.since
+	case ReasonNone, ReasonWaitOver, ReasonForced, ReasonForceEnded, ReasonDisabled:
+		return e
+	}
+	e.Samples, e.Failures, e.Slow = counts.samples, counts.failures, counts.slow
+	e.Rate, e.Bound = wilson(bad, counts.samples, 0), wilson(bad, counts.samples, c.Z)
+	return e
 }
 
 // move begins a new state, and with it a new generation: whatever is still under way decides nothing any more.
@@ -336,6 +387,7 @@ type gateKind uint8
 const (
 	gateAsk    gateKind = iota // only the machine knows
 	gateAdmit                  // admit as closed
+	gateFree                   // admit as closed; neither the moment nor the permit's start matters
 	gateRefuse                 // refuse
 )
 
@@ -347,6 +399,9 @@ func (m *machine) gate() (kind gateKind, until time.Duration) {
 	}
 	switch m.state {
 	case Closed:
+		if m.force == ForceNone && m.cfg.SlowCall == 0 {
+			return gateFree, until
+		}
 		return gateAdmit, until
 	case Open:
 		if !m.refuses() {
