@@ -1,0 +1,168 @@
+package consumer
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/order"
+)
+
+// Store is the record of orders. Its methods are called concurrently and are bounded in time by the store itself.
+type Store interface {
+	// Admit makes rows of records, leased to owner with the first attempt counted. The answer has the order and
+	// length of as.
+	Admit(ctx context.Context, route, owner string, lease time.Duration, as []order.Admission) ([]order.Admitted, error)
+	// Settle applies transitions; the answer has the order and length of ss.
+	Settle(ctx context.Context, owner string, ss []order.Settlement) ([]order.Settled, error)
+	// Renew lengthens leases; false means that the lease is lost.
+	Renew(ctx context.Context, owner string, lease time.Duration, ls []order.Lease) ([]bool, error)
+	// Bury writes dead letters of records that can't become orders. It may be called again with the same ones.
+	Bury(ctx context.Context, ds []order.DeadRecord) error
+}
+
+// Attempter makes attempts under the route's permits and breaker.
+type Attempter interface {
+	TryAcquire(lane order.Lane) bool
+	Acquire(ctx context.Context, lane order.Lane) error
+	Release(lane order.Lane)
+	// Submit makes one attempt with a permit the caller holds, and gives the permit back when the call has ended.
+	Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
+	// Open reports whether the breaker would refuse now.
+	Open() bool
+}
+
+// Replay is where spilled orders go. Push takes all of them or none.
+type Replay interface {
+	Push(ctx context.Context, ss []order.Spilled) error
+}
+
+// Config is the numbers of a lane. Zero values are the defaults.
+type Config struct {
+	Route      string
+	Owner      string // this worker's id, unique per start
+	Number     Number
+	Tombstones Tombstones
+	Policy     order.Policy
+	Limits     Limits
+
+	PermitWait time.Duration // without a permit for this long, the partitions pause; default 20 ms
+	Lease      time.Duration // of an order's row; default 30 s
+	CallBudget time.Duration // the longest a call may take: an order whose lease has less left is not sent
+	Drain      time.Duration // from the end of a generation to the last commit; default 5 s
+	Commit     time.Duration // between commits; default 500 ms
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Trace, where set, is told of each step of a record's way as it ends; tests kill the worker there.
+	Trace func(step Step, number string)
+}
+
+// Tombstones says what becomes of a record whose value is null.
+type Tombstones int
+
+const (
+	BuryTombstones Tombstones = iota // a dead letter
+	SkipTombstones                   // counted, and that is all
+)
+
+// Step names a stop of a record's way, for Config.Trace.
+type Step string
+
+const (
+	StepFetched  Step = "fetched"
+	StepAdmitted Step = "admitted"
+	StepSent     Step = "sent" // the downstream has answered, or will never; nothing is written yet
+	StepSettled  Step = "settled"
+	StepPushed   Step = "pushed"
+	StepCommit   Step = "commit" // about to commit
+)
+
+const (
+	batchRecords = 500     // the knee of batched statements: a thousand adds nothing beyond noise
+	batchBytes   = 4 << 20 // and at most this much payload in one
+	admitters    = 2
+	settlers     = 2
+	retryFirst   = 50 * time.Millisecond
+	retryMax     = time.Second
+	watchHolds   = 50 * time.Millisecond // how often a hold without an event of its own is looked at again
+)
+
+// Lane is the live lane of one route: partitions → attempts → offsets. Run it once.
+type Lane struct {
+	cfg     Config
+	group   Group
+	store   Store
+	attempt Attempter
+	replay  Replay
+	m       *metrics
+	now     *atomic.Pointer[generation] // the generation being served, nil between two
+}
+
+// New makes a lane. It starts nothing.
+func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay) *Lane {
+	setDefault(&cfg.PermitWait, 20*time.Millisecond)
+	setDefault(&cfg.Lease, 30*time.Second)
+	setDefault(&cfg.CallBudget, time.Second)
+	setDefault(&cfg.Drain, 5*time.Second)
+	setDefault(&cfg.Commit, 500*time.Millisecond)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Trace == nil {
+		cfg.Trace = func(Step, string) {}
+	}
+	l := &Lane{
+		cfg: cfg, group: group, store: store, attempt: attempt, replay: replay,
+		now: &atomic.Pointer[generation]{},
+	}
+	l.m = newMetrics(cfg.Route, cfg.Registerer, l.Level)
+	return l
+}
+
+func setDefault(d *time.Duration, to time.Duration) {
+	if *d <= 0 {
+		*d = to
+	}
+}
+
+// Run is a member of the group until ctx ends; then it drains within Config.Drain, commits and leaves. It returns nil
+// after a clean leave.
+func (l *Lane) Run(ctx context.Context) error {
+	return l.group.Run(ctx, l.serve)
+}
+
+// serve works one generation, from its first fetch to its last commit.
+func (l *Lane) serve(taking context.Context, s Session) error {
+	g := newGeneration(l, s)
+	l.now.Store(g)
+	defer l.now.Store(nil)
+	return g.run(taking)
+}
+
+// Status is what a lane shows of itself.
+type Status struct {
+	Level
+
+	Generation int32
+	Assigned   int
+	Paused     int
+	Holds      []HoldReason
+	Constraint Constraint
+	Target     int64 // bytes that should wait for permits
+	InFlight   int   // attempts
+	Lag        int64 // records between the fetch position and the log's end, plus those not settled yet
+	Pauses     uint64
+}
+
+// Level reads the lane's status. It is safe for concurrent use.
+func (l *Lane) Level() Status {
+	g := l.now.Load()
+	if g == nil {
+		return Status{Constraint: ConstraintNone, Pauses: l.m.pausesBefore.Load()}
+	}
+	return g.status(time.Now())
+}
