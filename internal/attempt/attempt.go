@@ -1,0 +1,160 @@
+// Package attempt makes one call under a route's permits and breakers: permit → breaker → call under a deadline →
+// classified answer. It is the only place that calls an [order.Handler].
+package attempt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"spillway/breaker"
+	"spillway/order"
+)
+
+// Permits is the permit pool of the route.
+type Permits interface {
+	TryAcquire(lane order.Lane) bool
+	Acquire(ctx context.Context, lane order.Lane) error
+	Release(lane order.Lane)
+	Free(lane order.Lane) int
+}
+
+// Config is the deadlines of the two calls. Both must be set.
+type Config struct {
+	Submit time.Duration
+	Lookup time.Duration
+}
+
+// Attempter makes attempts and lookups. It is safe for concurrent use.
+type Attempter struct {
+	Permits
+
+	cfg     Config
+	handler order.Handler
+	submit  *breaker.Breaker
+	lookup  *breaker.Breaker
+	took    *prometheus.HistogramVec
+}
+
+// New makes an attempter. took, where not nil, observes how long calls take, in seconds, by lane and outcome.
+func New(cfg Config, permits Permits, handler order.Handler, submit, lookup *breaker.Breaker, took *prometheus.HistogramVec) *Attempter {
+	return &Attempter{Permits: permits, cfg: cfg, handler: handler, submit: submit, lookup: lookup, took: took}
+}
+
+// Open reports whether the breaker would refuse a submit now.
+func (a *Attempter) Open() bool { return !a.submit.Ready() }
+
+// LookupOpen reports whether the breaker would refuse a lookup now.
+func (a *Attempter) LookupOpen() bool { return !a.lookup.Ready() }
+
+// Submit makes one attempt. The caller holds a permit of the lane; it is given back when the call has ended. When
+// ctx ends during the call the outcome is CANCELLED, with Sent saying whether anything may have left.
+func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
+	defer a.Release(lane)
+	if ctx.Err() != nil {
+		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
+	}
+	permit, ok := a.submit.Allow()
+	if !ok {
+		return order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
+	}
+	start := time.Now()
+	answer := a.callSubmit(ctx, o)
+	answer.Took, answer.Probe = time.Since(start), permit.Probe()
+	if answer.Outcome == order.NoOutcome {
+		answer.Outcome, answer.Sent = order.OutcomeUnknown, true
+	}
+	if ctx.Err() != nil && unanswered(answer.Outcome) {
+		answer.Sent = answer.Sent || answer.Outcome == order.OutcomeUnknown
+		answer.Outcome, answer.Reason = order.OutcomeCancelled, order.Shutdown
+	}
+	a.submit.Done(permit, result(answer.Outcome))
+	a.observe(lane, answer.Outcome, answer.Took)
+	return answer
+}
+
+// callSubmit calls the handler under the deadline. A panic may have come at any point of the call.
+func (a *Attempter) callSubmit(ctx context.Context, o *order.Order) (answer order.Answer) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Submit)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			answer = order.Answer{
+				Outcome: order.OutcomeUnknown, Reason: order.HandlerPanic, Sent: true, Detail: fmt.Sprint("panic: ", p),
+			}
+		}
+	}()
+	return a.handler.Submit(ctx, o)
+}
+
+// Lookup asks what became of an order. The caller holds a permit of the lane; it is given back when the call has
+// ended. A finding whose ctx ended is VerdictRefused: nothing was learnt and nothing is counted.
+func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order) order.Finding {
+	defer a.Release(lane)
+	if ctx.Err() != nil {
+		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
+	}
+	permit, ok := a.lookup.Allow()
+	if !ok {
+		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
+	}
+	start := time.Now()
+	f := a.callLookup(ctx, o)
+	f.Took, f.Probe = time.Since(start), permit.Probe()
+	if f.Outcome == order.NoOutcome {
+		f.Outcome = order.OutcomeUnknown
+		if f.Verdict != order.VerdictNone {
+			f.Outcome = order.OutcomeSucceeded
+		}
+	}
+	if ctx.Err() != nil && f.Verdict == order.VerdictNone {
+		f.Verdict, f.Outcome, f.Reason = order.VerdictRefused, order.OutcomeCancelled, order.Shutdown
+	}
+	a.lookup.Done(permit, result(f.Outcome))
+	a.observe(lane, f.Outcome, f.Took)
+	return f
+}
+
+func (a *Attempter) callLookup(ctx context.Context, o *order.Order) (f order.Finding) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Lookup)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			f = order.Finding{Outcome: order.OutcomeUnknown, Reason: order.HandlerPanic, Detail: fmt.Sprint("panic: ", p)}
+		}
+	}()
+	return a.handler.Lookup(ctx, o)
+}
+
+func (a *Attempter) observe(lane order.Lane, o order.Outcome, took time.Duration) {
+	if a.took != nil {
+		a.took.WithLabelValues(lane.String(), o.String()).Observe(took.Seconds())
+	}
+}
+
+// unanswered reports whether the downstream did not say anything: then our own cancelling explains the outcome.
+func unanswered(o order.Outcome) bool {
+	switch o {
+	case order.OutcomeUnknown, order.OutcomeNotSent:
+		return true
+	case order.NoOutcome, order.OutcomeSucceeded, order.OutcomeRejected, order.OutcomeInvalid, order.OutcomeOverloaded,
+		order.OutcomeRefused, order.OutcomeCancelled:
+		return false
+	}
+	return false
+}
+
+// result is what the breaker learns of an outcome: the contract's table.
+func result(o order.Outcome) breaker.Result {
+	switch o {
+	case order.OutcomeSucceeded, order.OutcomeRejected:
+		return breaker.Success
+	case order.OutcomeOverloaded, order.OutcomeNotSent, order.OutcomeUnknown:
+		return breaker.Failure
+	case order.NoOutcome, order.OutcomeInvalid, order.OutcomeRefused, order.OutcomeCancelled:
+		return breaker.Ignored
+	}
+	return breaker.Ignored
+}
