@@ -51,7 +51,7 @@ func (d *model) move(to State) {
 		for range d.opened {
 			wait *= d.cfg.OpenGrowth
 		}
-		w := min(time.Duration(wait), d.cfg.OpenWaitMax)
+		w := time.Duration(min(wait, float64(d.cfg.OpenWaitMax)))
 		d.opened = append(d.opened, w)
 		d.until = d.now + w
 	}
@@ -287,7 +287,7 @@ func fuzzConfig(b [6]byte) Config {
 		SlowWindow: time.Duration(1+pick(3, 7)) * time.Second, SlowRate: []float64{-1, 0.5, 0.75}[pick(4, 3)], SlowMinCalls: 1 + pick(5, 5),
 		ConsecutiveFailures: 2 + pick(0, 9), OpenWait: 2 * time.Second, OpenJitter: -1, OpenGrowth: 2, OpenWaitMax: 7 * time.Second,
 		FirstProbes: 1 + pick(1, 4), ProbesInFlight: 1 + pick(2, 3), ProbeFailures: 1 + pick(3, 3),
-		RampStart: []float64{0.125, 0.25, 0.5, 1}[pick(4, 4)], RampStep: 500 * time.Millisecond, RampMinCalls: 1 + pick(5, 6),
+		RampStart: []float64{0.125, 0.25, 0.5, 1}[pick(4, 4)], RampStep: time.Duration(1+pick(0, 2)*5) * 500 * time.Millisecond, RampMinCalls: 1 + pick(5, 6),
 		SuccessesToClose: max(0, pick(1, 5)-2), PermitDeadline: time.Duration(700+pick(2, 4)*500) * time.Millisecond,
 	}
 	if c.FailureRate < 1 && pick(3, 2) == 1 {
