@@ -1,9 +1,14 @@
-//go:build !linux
+//go:build unix && !linux
 
 package embed
 
 import "syscall"
 
-// Attr returns the process attributes for a server. Only Linux can tie a process to its parent and is worth dropping
-// root on; elsewhere the defaults stand, and what a killed parent leaves behind is swept at the next start.
-func (o Owner) Attr(bool, syscall.Signal) *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+// attr returns the attributes of a program's process. Only Linux can tie it to its parent.
+func attr(owner Owner, _ Life, _ syscall.Signal) *syscall.SysProcAttr {
+	attributes := &syscall.SysProcAttr{Setsid: true}
+	if owner.Drop {
+		attributes.Credential = &syscall.Credential{Uid: owner.UID, Gid: owner.GID}
+	}
+	return attributes
+}

@@ -307,7 +307,7 @@ func (b *Broker) generation(ctx context.Context, t testing.TB, group string) int
 	if partitions == 0 {
 		return -1
 	}
-	partition := javaHash(group) & math.MaxInt32 % partitions
+	partition := int32(max(int64(javaHash(group)), -int64(javaHash(group))) % int64(partitions))
 	end := ends[groupsTopic][partition].Offset
 	if end == 0 {
 		return -1

@@ -2,11 +2,9 @@ package testkit
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -37,12 +35,10 @@ func Main(m *testing.M, children map[string]func() int) {
 
 // Proc is the test binary running as a child process. Its methods may be called from any goroutine.
 type Proc struct {
-	t       testing.TB
-	name    string
-	process *os.Process
-	done    chan struct{} // closed when the process has ended
-	code    int           // exit code, -1 after a signal; read after done
-	output  *output
+	t      testing.TB
+	name   string
+	run    *embed.Process
+	output *output
 }
 
 // output collects what a child prints.
@@ -66,36 +62,18 @@ func Child(t testing.TB, name string, env ...string) *Proc {
 	if err != nil {
 		t.Fatalf("child %s: %v", name, err)
 	}
-	p := &Proc{t: t, name: name, done: make(chan struct{}), output: &output{}}
+	p := &Proc{t: t, name: name, output: &output{}}
 	command := exec.Command(program)
 	command.Env = append(slices.Concat(os.Environ(), env), childEnv+"="+name)
 	command.Stdout, command.Stderr = p.output, p.output
-	command.SysProcAttr = embed.Owner{}.Attr(true, syscall.SIGKILL)
-	started := make(chan error, 1)
-	go func() {
-		// The kernel kills the child when the thread that started it ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(p.done)
-		err := command.Start()
-		p.process = command.Process
-		started <- err
-		if err != nil {
-			return
-		}
-		err = command.Wait()
-		p.code = command.ProcessState.ExitCode()
-		if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
-			t.Errorf("wait for child %s: %v", name, err)
-		}
-	}()
-	if err := <-started; err != nil {
+	command.WaitDelay = time.Second // what the child leaves running may hold its output open
+	if p.run, err = embed.Launch(command, embed.Owner{}, embed.Tied, syscall.SIGKILL); err != nil {
 		t.Fatalf("child %s: %v", name, err)
 	}
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("child %s (process %d) printed:\n%s", name, p.process.Pid, tail(p.Output()))
+			t.Logf("child %s (process %d) printed:\n%s", name, p.PID(), tail(p.Output()))
 		}
 	})
 	return p
@@ -105,14 +83,14 @@ func Child(t testing.TB, name string, env ...string) *Proc {
 func (p *Proc) Kill() {
 	p.t.Helper()
 	p.Signal(syscall.SIGKILL)
-	<-p.done
+	<-p.run.Done()
 }
 
 // Signal sends to the child unless it has ended.
 func (p *Proc) Signal(sig syscall.Signal) {
 	p.t.Helper()
-	if err := p.process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Errorf("signal %v to child %s: %v", sig, p.name, err)
+	if err := p.run.Signal(sig); err != nil {
+		p.t.Errorf("child %s: %v", p.name, err)
 	}
 }
 
@@ -121,19 +99,19 @@ func (p *Proc) Signal(sig syscall.Signal) {
 func (p *Proc) Wait(timeout time.Duration) int {
 	p.t.Helper()
 	select {
-	case <-p.done:
+	case <-p.run.Done():
 	case <-time.After(timeout):
 		p.t.Errorf("child %s has not ended within %v", p.name, timeout)
 		p.Kill()
 	}
-	return p.code
+	return p.run.ExitCode()
 }
 
 // Done is closed when the child has ended.
-func (p *Proc) Done() <-chan struct{} { return p.done }
+func (p *Proc) Done() <-chan struct{} { return p.run.Done() }
 
 // PID is the child's process id.
-func (p *Proc) PID() int { return p.process.Pid }
+func (p *Proc) PID() int { return p.run.PID() }
 
 // Output is what the child has printed so far, on standard output and standard error.
 func (p *Proc) Output() string {

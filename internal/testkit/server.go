@@ -117,7 +117,7 @@ func (s *Server) Start() {
 	if s.process != nil {
 		return
 	}
-	process, err := server.Start(s.t.Context(), s.spec, server.Tied)
+	process, err := server.Start(s.t.Context(), s.spec, embed.Tied)
 	if err != nil {
 		s.t.Errorf("%v", err)
 		return

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"spillway/internal/embed"
 	"spillway/internal/testkit"
 	"spillway/internal/testkit/server"
 )
@@ -38,7 +39,7 @@ func ownRedis() int {
 	dir := os.Getenv("DIR")
 	spec, err := server.NewRedis(context.Background(), dir, filepath.Join(filepath.Dir(dir), "redis.log"))
 	if err == nil {
-		_, err = server.Start(context.Background(), spec, server.Tied)
+		_, err = server.Start(context.Background(), spec, embed.Tied)
 	}
 	if err != nil {
 		fmt.Println(err)

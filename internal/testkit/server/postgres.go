@@ -2,12 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"spillway/internal/embed"
 )
@@ -41,20 +40,21 @@ func NewPostgres(ctx context.Context, dir, log string, durable bool) (Spec, erro
 		return Spec{}, err
 	}
 	spec := Spec{Kind: KindPostgres, Dir: dir, Log: log, Port: port, Owner: owner}
-	if err := spec.initPostgres(ctx, bin); err != nil {
+	data := filepath.Join(dir, "data")
+	if err := errors.Join(owner.Give(dir), embed.MakeCluster(ctx, bin, data, owner)); err != nil {
 		return Spec{}, fmt.Errorf("make a PostgreSQL cluster: %w", err)
 	}
 	flush := "off"
 	if durable {
 		flush = "on"
 	}
-	spec.Argv = []string{filepath.Join(bin, "postgres"), "-D", dir, "-p", strconv.Itoa(port)}
+	spec.Argv = []string{filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port)}
 	for _, setting := range []string{
 		"listen_addresses=" + Host,
 		"unix_socket_directories=", // a path under a deep folder is longer than a socket's name may be
 		"fsync=" + flush,
 		"full_page_writes=" + flush,
-		"synchronous_commit=" + flush,
+		"synchronous_commit=on", // a commit is handed to the system before it is answered: a killed server loses none
 		"max_connections=300", // many tests at once, each with a pool
 		"shared_buffers=256MB",
 		"max_wal_size=2GB",
@@ -63,21 +63,4 @@ func NewPostgres(ctx context.Context, dir, log string, durable bool) (Spec, erro
 		spec.Argv = append(spec.Argv, "-c", setting)
 	}
 	return spec, nil
-}
-
-// initPostgres runs initdb as the owner. The data is the tests' own: nobody outside this machine can connect, so
-// everybody on it is trusted.
-func (s Spec) initPostgres(ctx context.Context, bin string) error {
-	if err := s.Owner.Give(s.Dir); err != nil {
-		return err
-	}
-	command := exec.CommandContext(ctx, filepath.Join(bin, "initdb"),
-		"-D", s.Dir, "-U", "spillway", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-	command.Dir = s.Dir
-	command.SysProcAttr = s.Owner.Attr(false, syscall.SIGKILL)
-	output, err := command.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, output)
-	}
-	return nil
 }

@@ -43,24 +43,6 @@ func probeRedis(ctx context.Context, addr string) error {
 	return nil
 }
 
-// probePostgres opens a session: the server answers a start-up message with 'R' (authentication) once it takes
-// sessions, and with 'E' while it starts, recovers or stops.
-func probePostgres(ctx context.Context, addr string) error {
-	const protocol3 = 3 << 16
-	parameters := "user\x00spillway\x00database\x00postgres\x00\x00"
-	request := binary.BigEndian.AppendUint32(nil, uint32(8+len(parameters)))
-	request = binary.BigEndian.AppendUint32(request, protocol3)
-	request = append(request, parameters...)
-	answer := make([]byte, 1)
-	if err := ask(ctx, addr, request, answer); err != nil {
-		return err
-	}
-	if answer[0] != 'R' {
-		return fmt.Errorf("postgres answers %q to a start-up message", answer)
-	}
-	return nil
-}
-
 // probeKafka asks for the broker's versions: it answers only once it has joined its own quorum.
 func probeKafka(ctx context.Context, addr string) error {
 	// Length, API key 18 (ApiVersions), version 0, correlation id 7, no client id.

@@ -7,11 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"spillway/internal/embed"
 )
 
 // Limits on waiting. A busy two-core machine starts a broker in 3 to 10 s.
@@ -22,28 +23,15 @@ const (
 	busyTimeout  = 15 * time.Second
 )
 
-// Life says whose death ends a server.
-type Life int
-
-// The two ways a server lives.
-const (
-	// Tied servers are killed by the kernel when this process ends, however it ends.
-	Tied Life = iota
-	// Detached servers go on after this process; somebody stops them by their id.
-	Detached
-)
-
 // Process is one run of a server. Its methods may be called from several goroutines.
 type Process struct {
 	Spec Spec
-	PID  int
-	done chan struct{} // closed when the process has ended
-	err  error         // how it ended; read after done
+	run  *embed.Process
 }
 
 // Start launches the server and waits until it serves requests. When it ends or does not answer in time, the error
 // carries the last lines of its log, and nothing is left running.
-func Start(ctx context.Context, spec Spec, life Life) (*Process, error) {
+func Start(ctx context.Context, spec Spec, life embed.Life) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	began := time.Now()
@@ -76,44 +64,24 @@ func (s Spec) used() bool {
 	return err == nil
 }
 
-// usedMark is the file that marks a folder whose server has been ready once. PostgreSQL ignores names it doesn't know.
+// usedMark is the file that marks a folder whose server has been ready once.
 const usedMark = "spillway.used"
 
-// launch starts the process and a goroutine that waits for it and ends with it.
-func launch(spec Spec, life Life) (*Process, error) {
+// launch starts the process.
+func launch(spec Spec, life embed.Life) (*Process, error) {
 	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	command := exec.Command(spec.Argv[0], spec.Argv[1:]...)
-	command.Dir = filepath.Dir(spec.Dir)
-	if spec.Owner.Drop {
-		command.Dir = spec.Dir
-	}
+	command.Dir = spec.Dir
 	command.Stdout, command.Stderr = log, log
 	command.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC")
-	command.SysProcAttr = spec.Owner.Attr(life == Tied, syscall.SIGKILL)
-
-	process := &Process{Spec: spec, done: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		// The kernel watches the thread that starts a tied process, so the thread must live as long as it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(process.done)
-		err := errors.Join(command.Start(), log.Close())
-		if command.Process != nil {
-			process.PID = command.Process.Pid
-		}
-		started <- err
-		if err == nil {
-			process.err = command.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
+	run, err := embed.Launch(command, spec.Owner, life, syscall.SIGKILL)
+	if err = errors.Join(err, log.Close()); err != nil {
 		return nil, err
 	}
-	return process, nil
+	return &Process{Spec: spec, run: run}, nil
 }
 
 // waitReady polls the server until it answers, ends, or the context does.
@@ -124,8 +92,8 @@ func (p *Process) waitReady(ctx context.Context) error {
 			return os.WriteFile(filepath.Join(p.Spec.Dir, usedMark), nil, 0o644)
 		}
 		select {
-		case <-p.done:
-			return fmt.Errorf("%w (%w)", errEnded, p.err)
+		case <-p.run.Done():
+			return fmt.Errorf("%w (%w)", errEnded, p.run.Err())
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w", last)
 		case <-time.After(pollEvery):
@@ -134,15 +102,18 @@ func (p *Process) waitReady(ctx context.Context) error {
 }
 
 // Done is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
+func (p *Process) Done() <-chan struct{} { return p.run.Done() }
+
+// PID is the server's process id.
+func (p *Process) PID() int { return p.run.PID() }
 
 // Stop asks the server to end in order and waits; one that has not ended after 20 s is killed, which is an error.
 func (p *Process) Stop() error {
-	if err := p.signal(p.Spec.StopSignal()); err != nil {
+	if err := p.run.Signal(p.Spec.StopSignal()); err != nil {
 		return err
 	}
 	select {
-	case <-p.done:
+	case <-p.run.Done():
 		return nil
 	case <-time.After(stopTimeout):
 		return errors.Join(fmt.Errorf("%s did not end within %v of signal %v", p.Spec.Kind, stopTimeout, p.Spec.StopSignal()), p.Kill())
@@ -151,24 +122,11 @@ func (p *Process) Stop() error {
 
 // Kill ends the server at once (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() error {
-	err := p.signal(syscall.SIGKILL)
+	err := p.run.Signal(syscall.SIGKILL)
 	if err == nil {
-		<-p.done
+		<-p.run.Done()
 	}
 	return err
-}
-
-// signal sends to the server unless it has ended, which is no error.
-func (p *Process) signal(sig syscall.Signal) error {
-	select {
-	case <-p.done:
-		return nil
-	default:
-	}
-	if err := syscall.Kill(p.PID, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("signal %v to %s (process %d): %w", sig, p.Spec.Kind, p.PID, err)
-	}
-	return nil
 }
 
 // Pause stops the server and its children with SIGSTOP: connections stay open and nobody answers.
@@ -179,10 +137,10 @@ func (p *Process) Resume() error { return p.signalTree(syscall.SIGCONT) }
 
 // signalTree sends to the server and its children, the parent first so that it cannot start more of them.
 func (p *Process) signalTree(sig syscall.Signal) error {
-	if err := p.signal(sig); err != nil {
+	if err := p.run.Signal(sig); err != nil {
 		return err
 	}
-	for _, child := range children(p.PID) {
+	for _, child := range children(p.PID()) {
 		if err := syscall.Kill(child, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal %v to a child of %s (process %d): %w", sig, p.Spec.Kind, child, err)
 		}
@@ -214,17 +172,8 @@ func children(pid int) []int {
 	return found
 }
 
-// Adopt returns the run of a detached server that an earlier process started, and false when it no longer runs: the
-// process id is gone, or belongs to somebody whose command line does not name the server's folder.
-func Adopt(spec Spec, pid int) bool {
-	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-	if err != nil && errors.Is(err, os.ErrNotExist) {
-		if _, noProc := os.Stat("/proc/self"); noProc != nil {
-			text, err = exec.Command("ps", "-o", "args=", "-p", strconv.Itoa(pid)).Output()
-		}
-	}
-	return err == nil && strings.Contains(string(text), spec.Dir)
-}
+// Runs reports whether the server that an earlier process started with this id still runs.
+func Runs(spec Spec, pid int) bool { return pid > 0 && embed.CommandNames(pid, spec.Dir) }
 
 // StopDetached ends a server that an earlier process started, in order and then by force. A process id that belongs to
 // somebody else by now is left alone.
@@ -233,14 +182,14 @@ func StopDetached(ctx context.Context, spec Spec, pid int) error {
 		sig  syscall.Signal
 		wait time.Duration
 	}{{spec.StopSignal(), stopTimeout}, {syscall.SIGKILL, stopTimeout}} {
-		if !Adopt(spec, pid) {
+		if !Runs(spec, pid) {
 			return nil
 		}
 		if err := syscall.Kill(pid, step.sig); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal %v to %s (process %d): %w", step.sig, spec.Kind, pid, err)
 		}
 		for end := time.Now().Add(step.wait); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, pollEvery) {
-			if !Adopt(spec, pid) {
+			if !Runs(spec, pid) {
 				return nil
 			}
 		}

@@ -72,7 +72,7 @@ func (s Spec) probe(ctx context.Context) error {
 	case KindRedis:
 		return probeRedis(ctx, s.Addr())
 	case KindPostgres:
-		return probePostgres(ctx, s.Addr())
+		return embed.Probe(ctx, "tcp", s.Addr())
 	}
 	return fmt.Errorf("unknown kind of server %q", s.Kind)
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"text/tabwriter"
 
+	"spillway/internal/embed"
 	"spillway/internal/testkit/server"
 )
 
@@ -80,7 +81,7 @@ func (y yard) save(s state) error {
 
 // runs reports whether the server is the one we started and serves requests.
 func (p place) runs(ctx context.Context) bool {
-	return p.PID != 0 && server.Adopt(p.Spec, p.PID) && server.Answers(ctx, p.Spec)
+	return server.Runs(p.Spec, p.PID) && server.Answers(ctx, p.Spec)
 }
 
 // up starts what does not run.
@@ -154,11 +155,11 @@ func (y yard) start(ctx context.Context, kind server.Kind, old place) (place, er
 	if err != nil {
 		return place{}, fmt.Errorf("prepare %s: %w", kind, err)
 	}
-	process, err := server.Start(ctx, spec, server.Detached)
+	process, err := server.Start(ctx, spec, embed.Detached)
 	if err != nil {
 		return place{}, err
 	}
-	return place{Spec: spec, PID: process.PID}, nil
+	return place{Spec: spec, PID: process.PID()}, nil
 }
 
 // prepare makes the data and the command line of a new server.
