@@ -158,6 +158,21 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("Verdict(%d)", int16(v))
 }
 
+// Verdicts lists what a lookup can end in.
+func Verdicts() []Verdict {
+	return []Verdict{VerdictNone, VerdictSucceeded, VerdictFailed, VerdictProcessing, VerdictNotFound, VerdictRefused}
+}
+
+// ParseVerdict reads a verdict's name as String writes it.
+func ParseVerdict(name string) (Verdict, error) {
+	for _, v := range Verdicts() {
+		if v.String() == name {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("verdict %q: want one of %v", name, Verdicts())
+}
+
 // Finding is what one lookup showed.
 type Finding struct {
 	Verdict Verdict
