@@ -157,7 +157,7 @@ func (d *model) tick(now time.Duration) {
 }
 
 func (d *model) settled(p modelPermit) bool {
-	return d.now-d.cfg.PermitDeadline >= (p.start/time.Second+1)*time.Second
+	return d.now-d.cfg.PermitDeadline >= p.start.Truncate(time.Second)+time.Second
 }
 
 func (d *model) share() float64 {
@@ -339,7 +339,7 @@ func runAgainstModel(t *testing.T, cfg Config, steps []byte) {
 		d.done(now, x.m, r)
 	}
 	results := []Result{Ignored, Success, Failure, Slow}
-	for i := 0; i < len(steps); i++ {
+	for i := range steps {
 		op, r := steps[i], results[steps[i]>>3&3]
 		switch op & 7 {
 		case 0: // one call

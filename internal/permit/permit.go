@@ -1,0 +1,302 @@
+// Package permit is the pool of permits of one route: how many calls may be in flight at once, shared by three lanes.
+//
+// Each lane has a guaranteed share. Idle permits are lent to whoever asks, whatever its share; what makes the share a
+// guarantee is the order in which released permits are handed on: first to a lane that waits below its share, then to
+// whoever has waited longest. A permit is never idle while somebody waits.
+//
+// The guarantee is for those who wait in Acquire. TryAcquire never waits and so is never owed anything: it takes an
+// idle permit or none.
+package permit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"spillway/order"
+)
+
+// maxLimit bounds the permits of a route.
+const maxLimit = 100_000
+
+// Config holds the numbers of a pool.
+type Config struct {
+	// Limit is how many permits there are, 1 to 100000. It has no default.
+	Limit int
+	// Live, Replay and Compensate are the guaranteed shares of the lanes as fractions of Limit, each 0 to 1 and
+	// together at most 1. All zero stands for 0.7, 0.2 and 0.1. From a limit of 3 on each lane is guaranteed at least
+	// one permit; below that there are no guarantees and the lanes are served in the order they came.
+	Live, Replay, Compensate float64
+}
+
+// Validate reports every field that cannot be used, with its value and what is accepted; nil when all can.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Limit < 1 || c.Limit > maxLimit {
+		errs = append(errs, fmt.Errorf("permits: Limit is %d, accepted: 1 to %d", c.Limit, maxLimit))
+	}
+	for _, f := range []struct {
+		name  string
+		share float64
+	}{{"Live", c.Live}, {"Replay", c.Replay}, {"Compensate", c.Compensate}} {
+		if math.IsNaN(f.share) || f.share < 0 || f.share > 1 {
+			errs = append(errs, fmt.Errorf("permits: %s is %v, accepted: 0 to 1", f.name, f.share))
+		}
+	}
+	// A little over 1 is how 0.7 + 0.2 + 0.1 may add up.
+	if sum := c.Live + c.Replay + c.Compensate; sum > 1+1e-9 {
+		errs = append(errs, fmt.Errorf("permits: Live, Replay and Compensate add up to %v, accepted: at most 1", sum))
+	}
+	return errors.Join(errs...)
+}
+
+// guarantees returns how many permits each lane is owed. They never add up to more than the limit.
+func (c Config) guarantees() (g [order.Lanes]int) {
+	if c.Limit < order.Lanes {
+		return g
+	}
+	shares := [order.Lanes]float64{order.LaneLive: c.Live, order.LaneReplay: c.Replay, order.LaneCompensate: c.Compensate}
+	if c.Live == 0 && c.Replay == 0 && c.Compensate == 0 {
+		shares = [order.Lanes]float64{order.LaneLive: 0.7, order.LaneReplay: 0.2, order.LaneCompensate: 0.1}
+	}
+	sum := 0
+	for lane, share := range shares {
+		// The small term keeps 0.7 of 10 from being 6.999.
+		g[lane] = max(1, int(math.Floor(min(max(share, 0), 1)*float64(c.Limit)+1e-9)))
+		sum += g[lane]
+	}
+	for ; sum > c.Limit; sum-- { // the permits that small lanes were raised to come from the largest
+		largest := 0
+		for lane := range g {
+			if g[lane] > g[largest] {
+				largest = lane
+			}
+		}
+		g[largest]--
+	}
+	return g
+}
+
+// Pool is the permits of one route. It is safe for concurrent use and starts no goroutine. A lane outside the closed
+// set of order.Lane is never given a permit.
+type Pool struct {
+	limit     int
+	guarantee [order.Lanes]int
+
+	mu      sync.Mutex // guards what follows
+	inUse   int
+	lanes   [order.Lanes]lane
+	waiting int
+	tickets uint64
+	high    int
+}
+
+// lane is what one lane holds and who waits in it, in the order they came.
+type lane struct {
+	inUse       int
+	first, last *waiter
+}
+
+// waiter is one call of Acquire that waits.
+type waiter struct {
+	ready      chan struct{} // closed when the permit is given
+	given      bool
+	ticket     uint64 // its place in the order of all lanes
+	prev, next *waiter
+}
+
+// New returns a pool with all permits idle. cfg must be valid; numbers out of range are brought to the nearest one in
+// range, so that a pool always works.
+func New(cfg Config) *Pool {
+	cfg.Limit = min(max(cfg.Limit, 1), maxLimit)
+	return &Pool{limit: cfg.Limit, guarantee: cfg.guarantees()}
+}
+
+// TryAcquire takes an idle permit if there is one. It never overtakes a waiter, because nobody waits while a permit is
+// idle.
+func (p *Pool) TryAcquire(l order.Lane) bool {
+	if !known(l) {
+		return false
+	}
+	p.mu.Lock()
+	ok := p.inUse < p.limit
+	if ok {
+		p.take(l)
+	}
+	p.mu.Unlock()
+	return ok
+}
+
+// Acquire takes a permit and waits for one as long as ctx lasts. Within a lane permits are given in the order of the
+// calls. The error is ctx's, and then no permit is held.
+func (p *Pool) Acquire(ctx context.Context, l order.Lane) error {
+	if !known(l) {
+		return fmt.Errorf("permits: no lane %v", l)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if p.inUse < p.limit {
+		p.take(l)
+		p.mu.Unlock()
+		return nil
+	}
+	w := p.enqueue(l)
+	p.mu.Unlock()
+
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.given { // while ctx ended: hand it on, the caller must not think it holds one
+		p.giveBack(l)
+	} else {
+		p.remove(l, w)
+	}
+	return ctx.Err()
+}
+
+// Release gives a permit back; each permit taken must be released once, in the lane that took it. A release in a lane
+// that holds no permit is ignored, so that it cannot lift the limit.
+func (p *Pool) Release(l order.Lane) {
+	if !known(l) {
+		return
+	}
+	p.mu.Lock()
+	p.giveBack(l)
+	p.mu.Unlock()
+}
+
+// Free returns how many permits the lane could take now without waiting.
+func (p *Pool) Free(l order.Lane) int {
+	if !known(l) {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit - p.inUse // idle permits are lent to any lane
+}
+
+// InUse returns how many permits are taken, at most Limit.
+func (p *Pool) InUse() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inUse
+}
+
+// InUseLane returns how many permits a lane has taken.
+func (p *Pool) InUseLane(l order.Lane) int {
+	if !known(l) {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lanes[l].inUse
+}
+
+// Waiting returns how many calls of Acquire wait, in all lanes.
+func (p *Pool) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
+}
+
+// Limit returns how many permits there are.
+func (p *Pool) Limit() int { return p.limit }
+
+// Guarantee returns how many permits a lane is owed while it waits.
+func (p *Pool) Guarantee(l order.Lane) int {
+	if !known(l) {
+		return 0
+	}
+	return p.guarantee[l]
+}
+
+// HighWater returns the most permits that were ever taken at once.
+func (p *Pool) HighWater() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.high
+}
+
+func known(l order.Lane) bool { return l >= 0 && l < order.Lanes }
+
+// take counts a permit; one is idle and the lock is held.
+func (p *Pool) take(l order.Lane) {
+	p.inUse++
+	p.lanes[l].inUse++
+	p.high = max(p.high, p.inUse)
+}
+
+// giveBack counts a permit as idle and hands it to the waiter it is owed to. The lock is held.
+func (p *Pool) giveBack(l order.Lane) {
+	if p.lanes[l].inUse == 0 {
+		return
+	}
+	p.lanes[l].inUse--
+	p.inUse--
+	if p.waiting == 0 {
+		return
+	}
+	next := p.next()
+	w := p.lanes[next].first
+	p.remove(next, w)
+	p.take(next)
+	w.given = true
+	close(w.ready)
+}
+
+// next returns the lane that a released permit goes to: of those that wait below their guarantee the one whose waiter
+// came first, else of all that wait. Somebody waits.
+func (p *Pool) next() order.Lane {
+	best, owed := order.Lane(-1), false
+	for l := range order.Lane(order.Lanes) {
+		w := p.lanes[l].first
+		if w == nil {
+			continue
+		}
+		below := p.lanes[l].inUse < p.guarantee[l]
+		if best < 0 || below && !owed || below == owed && w.ticket < p.lanes[best].first.ticket {
+			best, owed = l, below
+		}
+	}
+	return best
+}
+
+// enqueue adds a waiter at the end of its lane.
+func (p *Pool) enqueue(l order.Lane) *waiter {
+	p.tickets++
+	p.waiting++
+	lane := &p.lanes[l]
+	w := &waiter{ready: make(chan struct{}), ticket: p.tickets, prev: lane.last}
+	if lane.last == nil {
+		lane.first = w
+	} else {
+		lane.last.next = w
+	}
+	lane.last = w
+	return w
+}
+
+// remove takes a waiter out of its lane, wherever it stands.
+func (p *Pool) remove(l order.Lane, w *waiter) {
+	p.waiting--
+	lane := &p.lanes[l]
+	if w.prev == nil {
+		lane.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		lane.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+}
