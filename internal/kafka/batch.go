@@ -1,0 +1,365 @@
+package kafka
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"spillway/order"
+)
+
+// Where the fields of a record batch (format 2) stand.
+const (
+	posLength     = 8
+	posMagic      = 16
+	posCRC        = 17
+	posAttributes = 21
+	posLastDelta  = 23
+	posFirstTime  = 27
+	posMaxTime    = 35
+	posProducer   = 43
+	posCount      = 57
+	headSize      = 61
+	prefixSize    = 12 // first offset and length, which the length does not count
+)
+
+// Bits of a batch's attributes.
+const (
+	attrCodec         = 0x07
+	attrAppendTime    = 0x08
+	attrTransactional = 0x10
+	attrControl       = 0x20
+)
+
+// format is the only batch format that is read. Brokers since Kafka 0.11 write it, and 4.x writes nothing else.
+const format = 2
+
+// errCorrupt says that bytes of the log can't be read. Trying again may help: the broker may have sent them wrong.
+var errCorrupt = errors.New("corrupt batch")
+
+// head is the fixed part of a batch.
+type head struct {
+	first, last int64 // offsets, inclusive; a compacted batch need not hold records at either
+	attributes  int16
+	firstTime   int64
+	maxTime     int64
+	producer    int64
+	count       int32
+	size        int // of the whole batch
+}
+
+// decoder turns the record batches of a fetch response into messages. It is for one goroutine.
+type decoder struct {
+	topic     string
+	committed bool // leave out what aborted transactions wrote
+	unpack    unpacker
+	names     map[string]string // header names seen, so that each is held once
+	kept      []kept            // of the batch under way
+	castagno  *crc32.Table
+}
+
+// kept is a record that will become a message.
+type kept struct {
+	record
+	offset int64
+}
+
+func newDecoder(topic string, committed bool, limit int) *decoder {
+	return &decoder{
+		topic: topic, committed: committed, unpack: unpacker{limit: limit},
+		names: map[string]string{}, castagno: crc32.MakeTable(crc32.Castagnoli),
+	}
+}
+
+// portion is what decode is asked for.
+type portion struct {
+	partition int32
+	offset    int64 // records before it are left out
+	bytes     int   // stop at a batch's end once the messages take so much memory, inside a batch at twice of it
+	raw       []byte
+	aborted   []kmsg.FetchResponseTopicPartitionAbortedTransaction
+}
+
+// decoded is what became of a portion.
+type decoded struct {
+	messages []order.Message
+	next     int64 // the offset to go on from
+	size     int   // memory of the messages
+	wire     int   // bytes of the batches that were used up
+	partial  bool  // the last batch was cut off
+}
+
+// decode reads batches until there are no more, the last one is cut off, or there are enough messages. With an error it
+// also returns what came before the batch that is at fault, where next stands.
+func (d *decoder) decode(p portion) (decoded, error) {
+	out := decoded{next: p.offset}
+	aborts := newAborts(p.aborted)
+	last := int64(-1)
+	for rest := p.raw; len(rest) > 0 && out.size < max(p.bytes, 1); {
+		h, err := readHead(rest)
+		if errors.Is(err, errCut) {
+			out.partial = true
+			return out, nil
+		}
+		if err == nil && h.first <= last {
+			err = fmt.Errorf("%w: its offsets begin at %d, after a batch that ends at %d", errCorrupt, h.first, last)
+		}
+		if err != nil {
+			return out, at(p.partition, out.next, err)
+		}
+		last = h.last
+		batch := rest[:h.size]
+		rest = rest[h.size:]
+		aborts.upTo(h.last)
+		if h.last < out.next {
+			out.wire += h.size
+			continue // all of it was read before
+		}
+		if sum := crc32.Checksum(batch[posAttributes:], d.castagno); sum != binary.BigEndian.Uint32(batch[posCRC:]) {
+			return out, at(p.partition, out.next, fmt.Errorf("%w at offset %d: the checksum does not match", errCorrupt, h.first))
+		}
+		done, err := d.batch(p, h, batch, aborts, &out)
+		if err != nil {
+			return out, at(p.partition, out.next, err)
+		}
+		if !done {
+			break
+		}
+		out.wire += h.size
+	}
+	return out, nil
+}
+
+// at names the place of an error.
+func at(partition int32, offset int64, err error) error {
+	return fmt.Errorf("partition %d, reading on from offset %d: %w", partition, offset, err)
+}
+
+// errCut says that the bytes end inside a batch, which a broker is free to do.
+var errCut = errors.New("the batch is cut off")
+
+// readHead reads and checks the fixed part of the next batch.
+func readHead(raw []byte) (head, error) {
+	if len(raw) < posMagic+1 {
+		return head{}, errCut
+	}
+	first := int64(binary.BigEndian.Uint64(raw))
+	length := int64(int32(binary.BigEndian.Uint32(raw[posLength:])))
+	if magic := raw[posMagic]; magic != format {
+		return head{}, fmt.Errorf("%w at offset %d: message format %d is not read, only %d", errCorrupt, first, magic, format)
+	}
+	if length < headSize-prefixSize {
+		return head{}, fmt.Errorf("%w at offset %d: its length is %d", errCorrupt, first, length)
+	}
+	if length+prefixSize > int64(len(raw)) {
+		return head{}, errCut
+	}
+	delta := int32(binary.BigEndian.Uint32(raw[posLastDelta:]))
+	h := head{
+		first:      first,
+		last:       first + int64(delta),
+		attributes: int16(binary.BigEndian.Uint16(raw[posAttributes:])),
+		firstTime:  int64(binary.BigEndian.Uint64(raw[posFirstTime:])),
+		maxTime:    int64(binary.BigEndian.Uint64(raw[posMaxTime:])),
+		producer:   int64(binary.BigEndian.Uint64(raw[posProducer:])),
+		count:      int32(binary.BigEndian.Uint32(raw[posCount:])),
+		size:       int(length + prefixSize),
+	}
+	switch {
+	case first < 0 || delta < 0 || first > math.MaxInt64-math.MaxInt32-1:
+		return head{}, fmt.Errorf("%w: its offsets are %d and %d more", errCorrupt, first, delta)
+	case h.count < 0:
+		return head{}, fmt.Errorf("%w at offset %d: it has %d records", errCorrupt, first, h.count)
+	}
+	return h, nil
+}
+
+// batch decodes one batch and adds its messages to out, and reports whether it got to the batch's end. If it did not,
+// out.next stands behind the last record taken.
+func (d *decoder) batch(p portion, h head, batch []byte, aborts *aborts, out *decoded) (bool, error) {
+	if h.attributes&attrControl != 0 {
+		if err := d.control(h, batch, aborts); err != nil {
+			return false, err
+		}
+		out.next = h.last + 1
+		return true, nil
+	}
+	if d.committed && h.attributes&attrTransactional != 0 && aborts.has(h.producer) {
+		out.next = h.last + 1
+		return true, nil
+	}
+	raw, err := d.unpack.unpack(int(h.attributes&attrCodec), batch[headSize:])
+	if err != nil {
+		return false, fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
+	}
+	d.kept = d.kept[:0]
+	records := reader{bytes: raw}
+	end, previous := h.last+1, int64(-1)
+	size := out.size
+	for range h.count {
+		if size >= 2*max(p.bytes, 1) {
+			end = d.kept[len(d.kept)-1].offset + 1
+			break
+		}
+		var k kept
+		if err := records.next(&k.record); err != nil {
+			return false, fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
+		}
+		k.offset = h.first + int64(k.offsetDelta)
+		if k.offset > h.last || k.offset <= previous {
+			return false, fmt.Errorf("%w at offset %d: a record at %d after one at %d", errCorrupt, h.first, k.offset, previous)
+		}
+		previous = k.offset
+		if k.offset >= out.next {
+			d.kept = append(d.kept, k)
+			size += k.memory()
+		}
+	}
+	done := end == h.last+1
+	if done && len(records.bytes) > 0 {
+		return false, fmt.Errorf("%w at offset %d: %d bytes follow its records", errCorrupt, h.first, len(records.bytes))
+	}
+	out.messages = d.copyOut(out.messages, p.partition, h)
+	out.next, out.size = end, size
+	return done, nil
+}
+
+// memory is what the record will cost as a message.
+func (k *kept) memory() int {
+	sized := order.Message{Key: k.key, Value: k.value}
+	return sized.Size() + len(k.headers.bytes) + k.headerCount*headerCost
+}
+
+// headerCost is a header's share of memory beside its bytes, as [order.Message.Size] counts it.
+const headerCost = 40
+
+// slabSize bounds how much of its neighbours a message that is held for long keeps alive.
+const slabSize = 64 << 10
+
+// copyOut turns the kept records into messages that own their bytes, which share slabs.
+func (d *decoder) copyOut(messages []order.Message, partition int32, h head) []order.Message {
+	messages = slices.Grow(messages, len(d.kept))
+	for from := 0; from < len(d.kept); {
+		to, size := from, 0
+		for to < len(d.kept) && (to == from || size < slabSize) {
+			k := &d.kept[to]
+			size += len(k.key) + len(k.value) + len(k.headers.bytes)
+			to++
+		}
+		slab := make([]byte, 0, size)
+		for i := from; i < to; i++ {
+			var m order.Message
+			slab, m = d.message(slab, &d.kept[i])
+			m.Partition, m.Time = partition, stamp(h, d.kept[i].timeDelta)
+			messages = append(messages, m)
+		}
+		from = to
+	}
+	clear(d.kept) // or they would hold on to the response
+	return messages
+}
+
+// message copies one record to the end of the slab, which has room for it.
+func (d *decoder) message(slab []byte, k *kept) ([]byte, order.Message) {
+	own := func(b []byte) []byte {
+		if b == nil {
+			return nil
+		}
+		n := len(slab)
+		slab = append(slab, b...)
+		return slab[n:len(slab):len(slab)]
+	}
+	m := order.Message{Topic: d.topic, Offset: k.offset, Key: own(k.key), Value: own(k.value)}
+	if k.headerCount > 0 {
+		m.Headers = make([]order.Header, 0, k.headerCount)
+		headers := k.headers
+		for range k.headerCount {
+			key, value, _ := headers.header() // checked when the record was read
+			m.Headers = append(m.Headers, order.Header{Key: d.name(key), Value: own(value)})
+		}
+	}
+	return slab, m
+}
+
+// name returns a header's name, the same string each time it is one of the usual ones.
+func (d *decoder) name(key []byte) string {
+	const most, longest = 256, 128
+	if s, ok := d.names[string(key)]; ok {
+		return s
+	}
+	s := string(key)
+	if len(d.names) < most && len(s) <= longest {
+		d.names[s] = s
+	}
+	return s
+}
+
+// stamp is a record's time: zero where it has none.
+func stamp(h head, delta int64) time.Time {
+	ms := h.firstTime + delta
+	if h.attributes&attrAppendTime != 0 {
+		ms = h.maxTime
+	}
+	if ms < 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// control reads a control batch: the one that ends an aborted transaction ends the leaving out.
+func (d *decoder) control(h head, batch []byte, aborts *aborts) error {
+	raw, err := d.unpack.unpack(int(h.attributes&attrCodec), batch[headSize:])
+	if err != nil {
+		return fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
+	}
+	records := reader{bytes: raw}
+	for range h.count {
+		var r record
+		if err := records.next(&r); err != nil {
+			return fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
+		}
+		// The key is a version and a type, of two bytes each; type 0 aborts.
+		if len(r.key) >= 4 && binary.BigEndian.Uint16(r.key[2:]) == 0 {
+			aborts.end(h.producer)
+		}
+	}
+	return nil
+}
+
+// aborts knows whose transactions were aborted, as one walks along the log.
+type aborts struct {
+	coming []kmsg.FetchResponseTopicPartitionAbortedTransaction // by first offset
+	open   map[int64]struct{}                                   // producers whose aborted transaction has begun
+}
+
+func newAborts(list []kmsg.FetchResponseTopicPartitionAbortedTransaction) *aborts {
+	a := &aborts{coming: slices.Clone(list)}
+	slices.SortFunc(a.coming, func(x, y kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
+		return int(min(max(x.FirstOffset-y.FirstOffset, -1), 1))
+	})
+	return a
+}
+
+// upTo opens the transactions that begin at or before an offset.
+func (a *aborts) upTo(offset int64) {
+	for len(a.coming) > 0 && a.coming[0].FirstOffset <= offset {
+		if a.open == nil {
+			a.open = map[int64]struct{}{}
+		}
+		a.open[a.coming[0].ProducerID] = struct{}{}
+		a.coming = a.coming[1:]
+	}
+}
+
+func (a *aborts) has(producer int64) bool {
+	_, ok := a.open[producer]
+	return ok
+}
+
+func (a *aborts) end(producer int64) { delete(a.open, producer) }

@@ -1,0 +1,249 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"spillway/consumer"
+)
+
+// Group is one worker's membership in the consumer group of one topic. Run may be called once; Check and Ends at any
+// time and concurrently.
+type Group struct {
+	config   Config
+	balancer *balancer
+	metrics  *metrics
+	log      *slog.Logger
+
+	mu     sync.Mutex // guards client
+	client *client    // while Run is on
+}
+
+var _ consumer.Group = (*Group)(nil)
+
+// Why a generation that serve is in the middle of ends, as the cause of its context.
+var (
+	errRebalance = errors.New("the group rebalances")
+	errResized   = errors.New("the topic's number of partitions changed")
+	errRecreated = errors.New("the topic was deleted and made again")
+	errEvicted   = errors.New("the group has put this member out")
+)
+
+// closeGrace is how long a leaving member waits for an answer to its join before it cuts the connection.
+const closeGrace = 2 * time.Second
+
+// joinBackoff is how long kafka-go waits after a failed try to join.
+const joinBackoff = time.Second
+
+// New makes a Group and starts nothing. It fails on a configuration that can't be right; whether the cluster agrees
+// with it, Check says.
+func New(config Config) (*Group, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	strategy, err := config.Balance.balancer()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := config.SASL.mechanism(); err != nil {
+		return nil, err
+	}
+	metrics, err := newMetrics(config.Registerer, config.Route)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: register metrics: %w", err)
+	}
+	return &Group{
+		config:   config,
+		balancer: &balancer{GroupBalancer: strategy, topic: config.Topic},
+		metrics:  metrics,
+		log:      config.Logger.With(slog.String("topic", config.Topic), slog.String("group", config.Group)),
+	}, nil
+}
+
+// member makes kafka-go's group.
+func (g *Group) member(open *dials) (*kafkago.ConsumerGroup, error) {
+	mechanism, err := g.config.SASL.mechanism()
+	if err != nil {
+		return nil, err
+	}
+	return kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
+		ID:      g.config.Group,
+		Brokers: g.config.Brokers,
+		Dialer: &kafkago.Dialer{
+			ClientID:      g.config.ClientID,
+			DialFunc:      open.DialContext,
+			Timeout:       g.config.DialTimeout,
+			TLS:           g.config.TLS,
+			SASLMechanism: mechanism,
+		},
+		Topics:            []string{g.config.Topic},
+		GroupBalancers:    []kafkago.GroupBalancer{g.balancer},
+		HeartbeatInterval: g.config.HeartbeatInterval,
+		SessionTimeout:    g.config.SessionTimeout,
+		RebalanceTimeout:  g.config.RebalanceTimeout,
+		JoinGroupBackoff:  joinBackoff,
+		Timeout:           g.config.CallTimeout,
+	})
+}
+
+// Run implements [consumer.Group]. A cluster that is away is waited for; only an error of serve, or a group setting
+// that the cluster will never accept, ends it early.
+func (g *Group) Run(ctx context.Context, serve func(ctx context.Context, s consumer.Session) error) error {
+	client, err := newClient(&g.config)
+	if err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.client = client
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		g.client = nil
+		g.mu.Unlock()
+		client.close()
+	}()
+
+	open := &dials{dial: g.config.Dial}
+	cg, err := g.member(open)
+	if err != nil {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	var lastMember string
+	defer func() { g.depart(context.WithoutCancel(ctx), client, cg, open, lastMember) }()
+
+	failures := grumbler{every: grumbleEvery}
+	for {
+		gen, err := cg.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			if err := g.joinFailed(ctx, &failures, err); err != nil {
+				return err
+			}
+			continue
+		}
+		failures.hush()
+		lastMember = gen.MemberID
+		g.metrics.joins.Inc()
+		done := make(chan error, 1)
+		gen.Start(func(over context.Context) { done <- g.generation(ctx, over, client, gen, serve) })
+		if err := <-done; err != nil {
+			return err
+		}
+	}
+}
+
+// joinFailed reports a failed try to join. It returns the error if no later try can be better.
+func (g *Group) joinFailed(ctx context.Context, failures *grumbler, err error) error {
+	if errors.Is(err, kafkago.InvalidSessionTimeout) || errors.Is(err, kafkago.InvalidGroupId) {
+		return fmt.Errorf("kafka: join group %q: %w", g.config.Group, err)
+	}
+	if errors.Is(err, kafkago.RebalanceInProgress) {
+		return nil // members joined together: the next try is the answer
+	}
+	g.metrics.joinErrors.Inc()
+	if failures.loud() {
+		g.log.WarnContext(ctx, "kafka group can't be joined", slog.String("error", g.explain(err).Error()))
+	}
+	return nil
+}
+
+// depart leaves the group and waits until kafka-go's goroutines have ended.
+func (g *Group) depart(ctx context.Context, client *client, cg *kafkago.ConsumerGroup, open *dials, member string) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = cg.Close() // never fails
+	}()
+	timer := time.NewTimer(closeGrace)
+	defer timer.Stop()
+	select {
+	case <-closed:
+		return
+	case <-timer.C:
+	}
+	// It waits for other members to drain. kafka-go forgets its member id with the broken join, so we leave ourselves:
+	// else the group would miss this member for a session timeout.
+	open.cut()
+	<-closed
+	if member != "" {
+		if err := client.leave(ctx, member); err != nil && !errors.Is(err, kafkago.UnknownMemberId) {
+			g.log.WarnContext(ctx, "kafka group could not be left", slog.String("error", err.Error()))
+		}
+	}
+}
+
+// generation is this worker's part in one generation of the group: it returns when serve has, and the generation ends
+// with it. over ends when the group has ended it.
+func (g *Group) generation(
+	ctx, over context.Context, client *client, gen *kafkago.Generation,
+	serve func(ctx context.Context, s consumer.Session) error,
+) error {
+	s := newSession(g, client, gen)
+	serving, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	unhook := context.AfterFunc(over, func() { stop(errRebalance) })
+	defer unhook()
+
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	helpers.Go(func() { s.keepAlive(keeping, over) })
+
+	if err := s.open(serving); err != nil {
+		return nil //nolint:nilerr // open fails only when the generation or Run ends
+	}
+	dealt, led := g.balancer.take()
+	if !led {
+		dealt = len(s.current().leaders)
+	}
+	watching, unwatch := context.WithCancel(serving)
+	defer unwatch()
+	helpers.Go(func() { s.watch(watching, dealt, stop) })
+
+	g.metrics.assigned.Set(float64(len(s.assigned)))
+	defer g.metrics.assigned.Set(0)
+	g.log.InfoContext(ctx, "kafka generation begins",
+		slog.Int("generation", int(gen.ID)), slog.Int("partitions", len(s.assigned)), slog.Bool("leader", led))
+	var err error
+	if len(s.assigned) == 0 {
+		<-serving.Done() // the heartbeats go on: partitions may yet come
+	} else {
+		err = serve(serving, s)
+	}
+	g.log.InfoContext(ctx, "kafka generation ends",
+		slog.Int("generation", int(gen.ID)), slog.String("cause", fmt.Sprint(context.Cause(serving))))
+	if err == nil && serving.Err() == nil {
+		pause(serving, joinBackoff) // serve gave up by itself: do not spin through rebalances
+	}
+	return err
+}
+
+// grumbleEvery is how often a lasting failure is logged.
+const grumbleEvery = 30 * time.Second
+
+// grumbler lets a repeated failure be logged at once and then every so often. It is safe for concurrent use.
+type grumbler struct {
+	every time.Duration
+	last  atomic.Int64 // when it was last loud, in nanoseconds of the Unix clock; 0 for never
+}
+
+// loud reports whether this failure is to be logged.
+func (g *grumbler) loud() bool {
+	now := time.Now().UnixNano()
+	last := g.last.Load()
+	return (last == 0 || now-last >= int64(g.every)) && g.last.CompareAndSwap(last, now)
+}
+
+// hush makes the next failure loud again.
+func (g *grumbler) hush() { g.last.Store(0) }
