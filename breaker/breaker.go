@@ -168,6 +168,16 @@ func (b *Breaker) done(now time.Duration, p Permit, result Result) {
 }
 
 func (b *Breaker) ready(now time.Duration) bool {
+	gate := b.gate.Load()
+	if int64(now) < b.gateUntil.Load() {
+		switch gateKind(gate & gateMask) {
+		case gateAdmit, gateFree:
+			return true
+		case gateRefuse:
+			return false
+		case gateAsk:
+		}
+	}
 	b.mu.Lock()
 	ok := b.m.ready(now)
 	b.unlock()
