@@ -1,0 +1,89 @@
+package config
+
+import "time"
+
+// Route is one topic delivered to one downstream, a bulkhead of its own.
+type Route struct {
+	Name       string        `yaml:"name" need:"true" form:"1 to 40 of a-z 0-9 -, used once" example:"wallet" help:"Label of the route in metrics, tables and commands; part of every order's identity, so it must not change."`
+	Topic      string        `yaml:"topic" need:"true" form:"a topic's name (1 to 249 of a-z A-Z 0-9 . _ -), used by one route" example:"orders.in" help:"Topic whose records are delivered."`
+	Group      string        `yaml:"group" derive:"spillway-<name>" form:"1 to 249 printable characters, used by one route" help:"Consumer group."`
+	Start      string        `yaml:"start" default:"earliest" accept:"earliest|latest" help:"Where a group without a committed offset begins."`
+	Isolation  string        `yaml:"isolation" default:"read_committed" accept:"read_committed|read_uncommitted" help:"Whether records of aborted transactions are left out."`
+	Watch      time.Duration `yaml:"watch" default:"10s" min:"100ms" max:"10m" help:"Time between looks for new partitions."`
+	Number     Number        `yaml:"number" help:"Where a record carries its business number."`
+	Tombstones string        `yaml:"tombstones" default:"dead" accept:"dead|skip" help:"A record without a value becomes a dead letter, or is passed over."`
+	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long an order belongs to a worker that went silent; more than a second longer than a call."`
+	Degrade    string        `yaml:"degrade" default:"spill" accept:"spill|hold|skip" help:"What an open breaker means for a fresh record: the replay queue, waiting in Kafka, or a dead letter for later."`
+	Permits    Permits       `yaml:"permits" help:"Calls in flight at once, of this worker."`
+	Prefetch   Prefetch      `yaml:"prefetch" help:"What may be read ahead."`
+	Downstream Downstream    `yaml:"downstream" help:"The service that takes the orders."`
+	Breaker    Breaker       `yaml:"breaker" help:"When to stop calling a service that is ill."`
+	Replay     Replay        `yaml:"replay" help:"Orders to be sent later."`
+	Compensate Compensate    `yaml:"compensate" help:"Orders whose outcome is unknown: looked up before anything is sent again."`
+}
+
+// Places of a business number.
+const (
+	FromKey    = "key"
+	FromHeader = "header"
+	FromValue  = "value"
+)
+
+// Number says where a record carries its business number.
+type Number struct {
+	From    string `yaml:"from" default:"key" accept:"key|header|value" help:"The record's key, one of its headers, or a member of its JSON value."`
+	Header  string `yaml:"header" form:"a record header's name" example:"order-no" help:"Header to take it from, with from: header."`
+	Pointer string `yaml:"pointer" form:"a JSON pointer such as /order_no" example:"/order_no" help:"Member to take it from, with from: value."`
+}
+
+// Permits bounds the calls in flight.
+type Permits struct {
+	Limit  int           `yaml:"limit" default:"50" min:"1" max:"10000" help:"Calls in flight at once."`
+	Wait   time.Duration `yaml:"wait" default:"20ms" min:"1ms" max:"1m" help:"Time without a free permit after which the partitions pause."`
+	Shares Shares        `yaml:"shares" help:"Guaranteed parts of the limit; idle permits are lent. They add up to 100%."`
+}
+
+// Shares splits the permits of a route among its lanes.
+type Shares struct {
+	Live       Percent `yaml:"live" default:"70%" min:"1%" max:"100%" help:"Fresh records."`
+	Replay     Percent `yaml:"replay" default:"20%" min:"0%" max:"99%" help:"The replay queue."`
+	Compensate Percent `yaml:"compensate" default:"10%" min:"0%" max:"99%" help:"Lookups."`
+}
+
+// Prefetch bounds what is read ahead.
+type Prefetch struct {
+	Bytes          Size `yaml:"bytes" default:"64MiB" min:"64KiB" max:"16GiB" help:"Ceiling on the memory of everything read and not yet done, all partitions together."`
+	PartitionBytes Size `yaml:"partition_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"Most that one fetch may bring of one partition. A larger record is read all the same."`
+	Records        int  `yaml:"records" default:"5000" min:"1" max:"10000000" help:"Ceiling on the records read and not yet done."`
+}
+
+// Replay is the route's replay queue.
+type Replay struct {
+	Attempts      int           `yaml:"attempts" default:"3" min:"1" max:"100" help:"Attempts before a dead letter, the first included."`
+	AttemptsTotal int           `yaml:"attempts_total" default:"20" min:"1" max:"10000" help:"The same with the attempts that do not count: a breaker's probes and polite refusals."`
+	Delay         time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" help:"Wait before the second attempt; doubles after that."`
+	DelayMax      time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" help:"Longest such wait."`
+	RetryAfterMax time.Duration `yaml:"retry_after_max" default:"5m" min:"1s" max:"24h" help:"Longest wait that a service's Retry-After may ask for."`
+	Capacity      int           `yaml:"capacity" default:"100000" min:"1" max:"100000000" help:"Orders the queue may hold; full means that intake holds."`
+	Batch         int           `yaml:"batch" default:"100" min:"1" max:"1000" help:"Orders taken at once."`
+	Lease         time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long a claim on the queue belongs to a worker that went silent; more than a second longer than a call."`
+	Patience      time.Duration `yaml:"patience" default:"1m" min:"100ms" max:"24h" help:"Overdue time after which the scanner asks whether the queue still has an order."`
+}
+
+// What a lookup that finds nothing leads to, once past the grace period.
+const (
+	NotFoundResend = "resend"
+	NotFoundFail   = "fail"
+)
+
+// Compensate is the route's compensator.
+type Compensate struct {
+	After    time.Duration `yaml:"after" default:"5s" min:"1ms" max:"24h" help:"Time from an unknown outcome to the first lookup."`
+	Grace    time.Duration `yaml:"grace" default:"10s" min:"1ms" max:"24h" help:"Time since the last attempt before \"not found\" is believed; not shorter than a call."`
+	Attempts int           `yaml:"attempts" default:"20" min:"1" max:"10000" help:"Lookups without a verdict before a dead letter."`
+	Delay    time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" help:"Wait after the first lookup without a verdict; doubles after that."`
+	DelayMax time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" help:"Longest such wait."`
+	Interval time.Duration `yaml:"interval" default:"1s" min:"10ms" max:"1h" help:"Time between scans that found nothing."`
+	Batch    int           `yaml:"batch" default:"100" min:"1" max:"1000" help:"Orders claimed at once."`
+	NotFound string        `yaml:"not_found" default:"resend" accept:"resend|fail" help:"What \"not found\" means once the grace is over: send it again with the same key, or FAILED."`
+}
