@@ -136,7 +136,7 @@ func (g *generation) run(taking context.Context) error {
 
 	g.lastCommit(background, g.cfg.Drain-time.Since(start))
 	st := g.status(time.Now())
-	g.m.pausesBefore.Add(st.Pauses - g.m.pausesBefore.Load())
+	g.pauses.Store(st.Pauses)
 	log.InfoContext(background, "partitions drained", slog.Duration("took", time.Since(start)),
 		slog.Int("unfinished", len(g.held)), slog.Any("cause", cause))
 	if fetchErr != nil && !errors.Is(fetchErr, context.Canceled) {
@@ -291,7 +291,7 @@ func (g *generation) status(now time.Time) Status {
 		Constraint: g.gate.Constraint(),
 		Target:     g.gate.Target(now),
 		InFlight:   g.flying,
-		Pauses:     g.gate.Pauses() + g.m.pausesBefore.Load(),
+		Pauses:     g.gate.Pauses() + g.pauses.Load(),
 	}
 	for _, why := range HoldReasons() {
 		if g.gate.Holding(why) {

@@ -258,7 +258,7 @@ func (g *generation) start(working context.Context, w *work) {
 		g.flying++
 	}
 	g.gate.Started(time.Now(), 1, w.size)
-	if g.ready.len() < g.gate.Ahead(time.Now())/2 {
+	if g.ready.len() <= g.gate.Ahead(time.Now())/2 {
 		g.admit.set()
 	}
 	g.wake()

@@ -100,6 +100,7 @@ type Lane struct {
 	replay  Replay
 	m       *metrics
 	now     *atomic.Pointer[generation] // the generation being served, nil between two
+	pauses  atomic.Uint64               // of the generations that are over
 }
 
 // New makes a lane. It starts nothing.
@@ -162,7 +163,7 @@ type Status struct {
 func (l *Lane) Level() Status {
 	g := l.now.Load()
 	if g == nil {
-		return Status{Constraint: ConstraintNone, Pauses: l.m.pausesBefore.Load()}
+		return Status{Constraint: ConstraintNone, Pauses: l.pauses.Load()}
 	}
 	return g.status(time.Now())
 }

@@ -1,8 +1,6 @@
 package consumer
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spillway/order"
@@ -20,7 +18,6 @@ type metrics struct {
 	lost         prometheus.Counter
 	commitErrors prometheus.Counter
 	batch        *prometheus.HistogramVec
-	pausesBefore atomic.Uint64 // of the generations that are over
 }
 
 // collector reads the lane's level at each scrape.

@@ -56,11 +56,11 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 	if ctx.Err() != nil {
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}
-	permit, ok := a.submit.Allow()
+	start := time.Now()
+	permit, ok := a.submit.AllowAt(start)
 	if !ok {
 		return order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
 	}
-	start := time.Now()
 	answer := a.callSubmit(ctx, o)
 	answer.Took, answer.Probe = time.Since(start), permit.Probe()
 	if answer.Outcome == order.NoOutcome {
@@ -70,7 +70,7 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 		answer.Sent = answer.Sent || answer.Outcome == order.OutcomeUnknown
 		answer.Outcome, answer.Reason = order.OutcomeCancelled, order.Shutdown
 	}
-	a.submit.Done(permit, result(answer.Outcome))
+	a.submit.DoneAt(start.Add(answer.Took), permit, result(answer.Outcome, answer.Probe))
 	a.observe(lane, answer.Outcome, answer.Took)
 	return answer
 }
@@ -96,11 +96,11 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 	if ctx.Err() != nil {
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}
-	permit, ok := a.lookup.Allow()
+	start := time.Now()
+	permit, ok := a.lookup.AllowAt(start)
 	if !ok {
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
 	}
-	start := time.Now()
 	f := a.callLookup(ctx, o)
 	f.Took, f.Probe = time.Since(start), permit.Probe()
 	if f.Outcome == order.NoOutcome {
@@ -112,7 +112,7 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 	if ctx.Err() != nil && f.Verdict == order.VerdictNone {
 		f.Verdict, f.Outcome, f.Reason = order.VerdictRefused, order.OutcomeCancelled, order.Shutdown
 	}
-	a.lookup.Done(permit, result(f.Outcome))
+	a.lookup.DoneAt(start.Add(f.Took), permit, result(f.Outcome, f.Probe))
 	a.observe(lane, f.Outcome, f.Took)
 	return f
 }
@@ -146,8 +146,12 @@ func unanswered(o order.Outcome) bool {
 	return false
 }
 
-// result is what the breaker learns of an outcome: the contract's table.
-func result(o order.Outcome) breaker.Result {
+// result is what the breaker learns of an outcome: the contract's table. A probe answered with a refusal of the
+// request itself has shown what it was sent for: the service is alive.
+func result(o order.Outcome, probe bool) breaker.Result {
+	if probe && o == order.OutcomeInvalid {
+		return breaker.Success
+	}
 	switch o {
 	case order.OutcomeSucceeded, order.OutcomeRejected:
 		return breaker.Success

@@ -1,0 +1,179 @@
+package consumer
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const mib = 1 << 20
+
+func testGate(partitions int) (g *Gate, ids []int32) {
+	g = NewGate(Limits{Bytes: 64 * mib, PartitionBytes: mib, Records: 5000, Permits: 50})
+	var ps []Position
+	for p := range int32(partitions) {
+		ps = append(ps, Position{Partition: p})
+		ids = append(ids, p)
+	}
+	g.Assign(ps)
+	return g, ids
+}
+
+func TestGateListensToEveryPartitionWhenNothingWaits(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(12)
+	if got := len(g.Plan(epoch, ids, nil)); got != 12 {
+		t.Fatalf("%d partitions granted, want all 12", got)
+	}
+	if got := len(g.Plan(epoch, ids, nil)); got != 0 {
+		t.Fatalf("%d partitions granted twice", got)
+	}
+}
+
+func TestGateNeverGrantsAboveTheCeiling(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(600)
+	if got := len(g.Plan(epoch, ids, nil)); got != 64 {
+		t.Fatalf("%d grants of 1 MiB under a ceiling of 64 MiB", got)
+	}
+}
+
+func TestGatePausesAllPartitionsWhenPermitsRunOut(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(3)
+	for _, gr := range g.Plan(epoch, ids, nil) {
+		g.Delivered(gr, 100, 20_000, 100, 1000)
+	}
+	g.Permit(true)
+	if g.Paused() != 3 || g.Pauses() != 3 || g.Constraint() != ConstraintPermits {
+		t.Fatalf("paused %d, pauses %d, constraint %s", g.Paused(), g.Pauses(), g.Constraint())
+	}
+	if got := g.Plan(epoch, ids, nil); len(got) != 0 {
+		t.Fatalf("a paused partition was granted: %v", got)
+	}
+	g.Permit(false)
+	if g.Paused() == 0 {
+		t.Fatal("resumed above the low-water mark")
+	}
+	g.Started(epoch, 275, 55_000)
+	if g.Paused() != 0 {
+		t.Fatal("still paused at the low-water mark with permits to be had")
+	}
+}
+
+func TestGateResumesWhenNothingWaitsThoughPermitsAreLate(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(1)
+	for _, gr := range g.Plan(epoch, ids, nil) {
+		g.Delivered(gr, 1, 100, 1, 2)
+	}
+	g.Permit(true)
+	g.Started(epoch, 1, 100)
+	if g.Paused() != 0 {
+		t.Fatal("paused with nothing in line: no permit would ever be asked for again")
+	}
+}
+
+func TestGateShrinksPrefetchWithTheDrainRate(t *testing.T) {
+	t.Parallel()
+	g, _ := testGate(1)
+	now := epoch
+	for range 200 {
+		now = now.Add(10 * time.Millisecond)
+		g.Started(now, 1, mib) // 100 MiB/s
+	}
+	fast := g.Target(now)
+	for range 20 {
+		now = now.Add(500 * time.Millisecond)
+		g.Started(now, 1, mib) // 2 MiB/s
+	}
+	slow := g.Target(now)
+	if fast < 30*mib || slow > 3*mib {
+		t.Fatalf("target %d MiB fast, %d MiB slow", fast/mib, slow/mib)
+	}
+	if idle := g.Target(now.Add(time.Minute)); idle != mib {
+		t.Fatalf("target %d at rest, want one grant", idle)
+	}
+}
+
+func TestPauseStateDiesWithTheAssignment(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(2)
+	for _, gr := range g.Plan(epoch, ids, nil) {
+		g.Delivered(gr, 10, 1000, 10, 100)
+	}
+	g.Permit(true)
+	g.Assign([]Position{{Partition: 7, Offset: 3}})
+	got := g.Plan(epoch, []int32{7}, nil)
+	if len(got) != 1 || got[0].Offset != 3 {
+		t.Fatalf("grants %v, want partition 7 from 3", got)
+	}
+}
+
+var epoch = time.Unix(1_700_000_000, 0)
+
+// FuzzGateKeepsItsBounds drives a gate with anything and checks the ceiling, and that what it counts comes back to nothing.
+func FuzzGateKeepsItsBounds(f *testing.F) {
+	f.Add(uint64(3), 500)
+	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		g, ids := testGate(1 + rnd.IntN(20))
+		now := epoch
+		var out []Grant
+		var waiting, started []int64
+		for range min(max(steps, 0), 3000) {
+			now = now.Add(time.Duration(rnd.IntN(50)) * time.Millisecond)
+			switch rnd.IntN(6) {
+			case 0:
+				before := g.Level()
+				grants := g.Plan(now, ids, nil)
+				if g.Held() && len(grants) > 0 {
+					t.Fatal("granted while held")
+				}
+				if l := g.Level(); len(grants) > 0 && l.HeldBytes+l.ReservedBytes > 64*mib {
+					t.Fatalf("above the ceiling: %+v after %+v", l, before)
+				}
+				out = append(out, grants...)
+			case 1:
+				if len(out) == 0 {
+					continue
+				}
+				gr := out[0]
+				out = out[1:]
+				if size := rnd.Int64N(2 * mib); size > mib/2 { // at times more than was granted
+					g.Delivered(gr, 1, size, gr.Offset+1, -1)
+					waiting = append(waiting, size)
+				} else {
+					g.Released(gr)
+				}
+			case 2:
+				if len(waiting) > 0 {
+					g.Started(now, 1, waiting[0])
+					started, waiting = append(started, waiting[0]), waiting[1:]
+				}
+			case 3:
+				if len(started) > 0 {
+					g.Closed(started[0])
+					started = started[1:]
+				}
+			case 4:
+				g.Permit(rnd.IntN(2) == 0)
+			case 5:
+				g.Hold(HoldReasons()[rnd.IntN(len(HoldReasons()))], rnd.IntN(3) == 0)
+			}
+		}
+		for _, gr := range out {
+			g.Released(gr)
+		}
+		for _, size := range waiting {
+			g.Started(now, 1, size)
+			g.Closed(size)
+		}
+		for _, size := range started {
+			g.Closed(size)
+		}
+		if l := g.Level(); l != (Level{}) {
+			t.Fatalf("left over: %+v", l)
+		}
+	})
+}
