@@ -194,8 +194,8 @@ func (s *session) place(ctx context.Context, id topicID, held map[int32]committe
 	if stale > 0 {
 		first = 0
 		s.group.metrics.resets.WithLabelValues(resetRecreated).Add(float64(stale))
-		s.log.ErrorContext(ctx, "kafka topic was deleted and made again: its partitions are read from their beginning, "+
-			"records of the old topic that were not read are lost", slog.Int("partitions", stale))
+		s.log.ErrorContext(ctx, "kafka group holds offsets of a topic that was deleted and made again: it is read from its "+
+			"beginning, what was not read of the old one is lost", slog.Int("partitions", stale))
 	}
 	s.mark = mark{id: id, first: first}.String()
 

@@ -56,7 +56,7 @@ func (s *session) watch(ctx context.Context, dealt int, end context.CancelCauseF
 			continue
 		}
 		s.group.metrics.missing.Set(0)
-		if cause := s.ended(v, id, dealt); cause != nil {
+		if cause := s.ended(ctx, v, id, dealt); cause != nil {
 			end(cause)
 			return
 		}
@@ -71,9 +71,12 @@ func (s *session) watch(ctx context.Context, dealt int, end context.CancelCauseF
 }
 
 // ended says why the generation can't go on with what the topic is now, nil if it can.
-func (s *session) ended(v view, id topicID, dealt int) error {
+func (s *session) ended(ctx context.Context, v view, id topicID, dealt int) error {
 	switch {
 	case id != topicID{} && v.id != id:
+		s.group.metrics.resets.WithLabelValues(resetRecreated).Add(float64(len(s.assigned)))
+		s.log.ErrorContext(ctx, "kafka topic was deleted and made again: it is read from its beginning, what was not read "+
+			"of the old one is lost", slog.Int("partitions", len(s.assigned)))
 		// What was read belongs to the old topic: its offsets must not become the new one's.
 		s.fence(errRecreated)
 		s.group.balancer.changed(len(v.leaders))
