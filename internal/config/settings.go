@@ -1,0 +1,99 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Setting describes one setting for people.
+type Setting struct {
+	Path     string // routes[].permits.limit; [] stands for any entry of a list
+	Variable string // the environment variable, with <NAME> for the route's name; empty where there is none
+	Default  string // as written in the file; in words where it follows from other settings; empty where there is none
+	Accepted string
+	Help     string
+	Required bool
+	Section  bool // whether it is a section or a list of sections, which holds other settings
+}
+
+// Settings lists every setting and section in the order of the settings file.
+func Settings() []Setting {
+	return settings(nil, reflect.TypeFor[Config](), "", true)
+}
+
+func settings(all []Setting, t reflect.Type, path string, named bool) []Setting {
+	for _, f := range fieldsOf(t) {
+		s := Setting{Path: join(path, f.name), Default: f.def, Accepted: f.accepted(), Help: f.help, Required: f.need}
+		if f.derive != "" {
+			s.Default = f.derive
+		}
+		switch f.shape() {
+		case section:
+			s.Section = true
+			all = settings(append(all, s), f.typ, s.Path, named)
+		case entries:
+			s.Section, s.Path = true, s.Path+"[]"
+			all = settings(append(all, s), f.typ.Elem(), s.Path, f.typ == reflect.TypeFor[[]Route]())
+		case scalar, list:
+			if named && !isIdentity(t, &f) {
+				s.Variable = strings.Replace(variable(s.Path), "[]", "_<NAME>", 1)
+			}
+			all = append(all, s)
+		case texts:
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Document writes the reference of all settings in Markdown.
+func Document() []byte {
+	var b strings.Builder
+	b.WriteString(`# Settings
+
+Spillway reads one YAML file, ` + "`spillway.yaml`" + ` unless ` + "`-c`" + ` names another, and then the environment. ` +
+		"`spillway config init`" + ` writes
+a commented example, ` + "`spillway config check`" + ` gives the verdict of the worker without connecting to anything, ` +
+		"`spillway config show`" + `
+prints what is in force, secrets hidden, and ` + "`spillway config schema`" + ` writes a JSON schema for editors.
+
+- Every mistake is reported, all at once, with its place, the setting, the value and what is accepted.
+- A key that is not below, a key given twice, a second document, anchors, aliases, merge keys and tags are refused.
+- Durations carry a unit (` + "`20ms`, `1m30s`" + `), sizes too (` + "`64MiB`, `500kB`" + `), percentages their sign (` + "`50%`" + `). A bare number is refused.
+- Whole numbers are plain digits: ` + "`010`, `0x10`, `1_000` and `1e3`" + ` are refused, for different readers take them for different numbers.
+- ` + "`true`, `yes`, `on`, `1` and `false`, `no`, `off`, `0`" + ` are the truth values, in any case of letters, in the file as in the environment.
+- A list may be written as one text with commas. Blanks around an entry and empty entries do not count.
+- A value left empty in the file is refused. A section left empty keeps its defaults.
+- A variable overrides the file, by the same rules. An empty variable, or one of blanks alone, is taken as not set.
+  Routes are overridden by name, in capitals and with _ for -. Lists of rules and headers have no variables.
+- A variable that begins with ` + "`SPILLWAY_`" + ` and names no setting is refused, but for ` + "`SPILLWAY_CONFIG`" + ` (the file's path),
+  ` + "`SPILLWAY_POSTGRES_BIN`, `SPILLWAY_TEST_*`" + ` and those that Kubernetes makes for services.
+- Secrets are never printed: not in messages, logs or dumps. They may come from the file, the environment, or a file of their own.
+`)
+	for _, s := range Settings() {
+		if s.Section {
+			if strings.Count(s.Path, ".") <= 1 || strings.HasSuffix(s.Path, "[]") || strings.HasPrefix(s.Path, "routes[].downstream") {
+				fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", s.Path, s.Help)
+			} else {
+				fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", s.Path, s.Help)
+			}
+			b.WriteString("| setting | default | accepted | what it is |\n|---|---|---|---|\n")
+			continue
+		}
+		name := s.Path[strings.LastIndexByte(s.Path, '.')+1:]
+		def := "—"
+		switch {
+		case s.Required:
+			def = "must be given"
+		case s.Default != "":
+			def = "`" + s.Default + "`"
+		}
+		help := s.Help
+		if s.Variable != "" {
+			help += "<br>`" + s.Variable + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, def, s.Accepted, help)
+	}
+	return []byte(b.String())
+}
