@@ -1,0 +1,159 @@
+package worker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"spillway/breaker"
+	"spillway/consumer"
+	"spillway/internal/config"
+	"spillway/internal/downstream"
+	"spillway/internal/kafka"
+	"spillway/internal/permit"
+	"spillway/order"
+)
+
+// What follows turns settings into the parts' own configurations. Every value was checked by package config.
+
+func kafkaConfig(cfg *Config, r *config.Route, opts Options) (kafka.Config, error) {
+	k := kafka.Config{
+		Brokers: cfg.Kafka.Brokers, Topic: r.Topic, Group: r.Group, ClientID: cfg.Kafka.ClientID, Route: r.Name,
+		SessionTimeout: cfg.Kafka.SessionTimeout, HeartbeatInterval: cfg.Kafka.Heartbeat, WatchInterval: r.Watch,
+		RebalanceTimeout: max(cfg.Kafka.SessionTimeout, 2*cfg.Shutdown.Grace),
+		Dial:             opts.DialKafka, Registerer: opts.Registry, Logger: opts.Logger,
+	}
+	if r.Start == "latest" {
+		k.Start = kafka.Latest
+	}
+	if r.Isolation == "read_uncommitted" {
+		k.Isolation = kafka.ReadUncommitted
+	}
+	if s := cfg.Kafka.SASL; s.Mechanism != config.SASLNone {
+		k.SASL = kafka.SASL{Mechanism: s.Mechanism, Username: s.Username, Password: s.Password.Reveal()}
+	}
+	tls, err := cfg.Kafka.TLS.Build()
+	if err != nil {
+		return k, fmt.Errorf("kafka.tls: %w", err)
+	}
+	k.TLS = tls
+	return k, nil
+}
+
+func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consumer.Config {
+	c := consumer.Config{
+		Route: r.Name, Owner: owner, Policy: r.Policy(),
+		Limits: consumer.Limits{
+			Bytes: int64(r.Prefetch.Bytes), PartitionBytes: int64(r.Prefetch.PartitionBytes),
+			Records: r.Prefetch.Records, Permits: r.Permits.Limit,
+		},
+		PermitWait: r.Permits.Wait, Lease: r.Lease, CallBudget: r.Downstream.Timeout + callMargin,
+		Drain: cfg.Shutdown.Grace, Logger: opts.Logger.With("route", r.Name), Registerer: opts.Registry,
+	}
+	switch r.Number.From {
+	case config.FromHeader:
+		c.Number = consumer.Number{From: consumer.FromHeader, Header: r.Number.Header}
+	case config.FromValue:
+		c.Number = consumer.Number{From: consumer.FromPointer, Pointer: r.Number.Pointer}
+	}
+	if r.Tombstones == "skip" {
+		c.Tombstones = consumer.SkipTombstones
+	}
+	if opts.Trace != nil {
+		c.Trace = func(step consumer.Step, number string) { opts.Trace(r.Name, step, number) }
+	}
+	return c
+}
+
+func permitConfig(r *config.Route) permit.Config {
+	s := r.Permits.Shares
+	return permit.Config{
+		Limit: r.Permits.Limit, Live: s.Live.Share(), Replay: s.Replay.Share(), Compensate: s.Compensate.Share(),
+	}
+}
+
+func breakerConfig(r *config.Route) breaker.Config {
+	b := r.Breaker
+	c := breaker.Config{
+		FailureWindow: b.Window, FailureRate: orOff(b.FailureRate.Share()), FailureMinCalls: b.MinimumCalls,
+		SlowCall: r.Downstream.Slow, SlowWindow: b.SlowWindow, SlowRate: orOff(b.SlowRate.Share()), SlowMinCalls: b.SlowMinimumCalls,
+		ConsecutiveFailures: int(orOff(float64(b.Consecutive))), Z: b.WilsonZ,
+		OpenWait: b.OpenWait, OpenJitter: orOff(b.OpenJitter.Share()), OpenGrowth: b.OpenGrowth, OpenWaitMax: b.OpenWaitMax,
+		FirstProbes: b.Probes, ProbesInFlight: b.ProbesInFlight, ProbeFailures: b.ProbeFailures,
+		RampStart: b.RampStart.Share(), RampFactor: b.RampFactor, RampStep: b.RampStep, RampMinCalls: b.RampMinimumCalls,
+		SuccessesToClose: b.SuccessesToClose,
+		PermitDeadline:   max(r.Downstream.Timeout, r.Downstream.LookupTimeout) + callMargin,
+	}
+	switch b.Mode {
+	case "disabled":
+		c.Mode = breaker.ModeDisabled
+	case "observe":
+		c.Mode = breaker.ModeObserve
+	case "alert":
+		c.Mode = breaker.ModeAlert
+	default:
+		c.Mode = breaker.ModeEnforce
+	}
+	return c
+}
+
+// orOff turns the settings' "zero turns it off" into the breaker's "negative turns it off".
+func orOff(v float64) float64 {
+	if v == 0 {
+		return -1
+	}
+	return v
+}
+
+func downstreamConfig(r *config.Route) (downstream.Config, error) {
+	d := r.Downstream
+	c := downstream.Config{
+		URL: d.URL.Reveal(), MaxConns: r.Permits.Limit, MaxAnswer: int(d.MaxAnswer), BearerToken: d.BearerToken.Reveal(),
+		Headers: headers(d.Headers),
+		Submit: downstream.Request{
+			Method: d.Submit.Method, Path: d.Submit.Path, Headers: headers(d.Submit.Headers),
+			ContentType: d.Submit.ContentType, Body: d.Submit.Body,
+		},
+		Lookup: downstream.Request{Method: d.Lookup.Method, Path: d.Lookup.Path, Headers: headers(d.Lookup.Headers)},
+	}
+	for _, rule := range d.Submit.Rules {
+		outcome, err := order.ParseOutcome(rule.Outcome)
+		if err != nil {
+			return c, err
+		}
+		c.SubmitRules = append(c.SubmitRules, downstream.SubmitRule{
+			When: when(rule.Status, rule.Pointer, rule.Equals), Outcome: outcome,
+		})
+	}
+	for _, rule := range d.Lookup.Rules {
+		verdict, err := order.ParseVerdict(rule.Verdict)
+		if err != nil {
+			return c, err
+		}
+		c.LookupRules = append(c.LookupRules, downstream.LookupRule{
+			When: when(rule.Status, rule.Pointer, rule.Equals), Verdict: verdict,
+		})
+	}
+	tls, err := d.TLS.Build()
+	if err != nil {
+		return c, fmt.Errorf("downstream.tls: %w", err)
+	}
+	c.TLS = tls
+	return c, nil
+}
+
+func when(status []config.StatusRange, pointer string, equals []string) downstream.When {
+	w := downstream.When{Pointer: pointer, Equals: equals}
+	for _, s := range status {
+		w.Status = append(w.Status, downstream.StatusRange{From: s.From, To: s.To})
+	}
+	return w
+}
+
+func headers(hs map[string]config.Secret) []downstream.Header {
+	out := make([]downstream.Header, 0, len(hs))
+	for _, name := range slices.Sorted(maps.Keys(hs)) {
+		out = append(out, downstream.Header{Name: name, Value: hs[name].Reveal(), Secret: true})
+	}
+	return out
+}

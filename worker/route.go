@@ -1,0 +1,140 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"spillway/breaker"
+	"spillway/compensator"
+	"spillway/consumer"
+	"spillway/internal/attempt"
+	"spillway/internal/config"
+	"spillway/internal/downstream"
+	"spillway/internal/kafka"
+	"spillway/internal/permit"
+	"spillway/internal/postgres"
+	"spillway/order"
+	"spillway/replay"
+)
+
+// callMargin is what a call may take beyond its deadline until it has returned.
+const callMargin = time.Second
+
+// route is one bulkhead: everything between a topic and its downstream.
+type route struct {
+	cfg      *config.Route
+	group    *kafka.Group
+	lane     *consumer.Lane
+	replay   *replay.Engine
+	scanner  *compensator.Scanner
+	permits  *permit.Pool
+	breakers [2]*breaker.Breaker // of submit and lookup
+	m        *routeMetrics
+	log      *slog.Logger
+}
+
+func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
+	r := &route{cfg: cfg, log: w.opts.Logger.With(slog.String("route", cfg.Name))}
+	handler := w.opts.Handlers[cfg.Name]
+	if handler == nil {
+		c, err := downstreamConfig(cfg)
+		if err != nil {
+			return nil, err
+		}
+		handler, err = downstream.New(c)
+		if err != nil {
+			return nil, fmt.Errorf("downstream: %w", err)
+		}
+	}
+	permits := permitConfig(cfg)
+	if err := permits.Validate(); err != nil {
+		return nil, fmt.Errorf("permits: %w", err)
+	}
+	r.permits = permit.New(permits)
+	var err error
+	for i, endpoint := range []string{"submit", "lookup"} {
+		key := breaker.Key{Service: cfg.Name, Endpoint: endpoint}
+		if r.breakers[i], err = breaker.New(key, breakerConfig(cfg), nil, r.breakerMoved); err != nil {
+			return nil, fmt.Errorf("breaker: %w", err)
+		}
+	}
+	r.m = newRouteMetrics(cfg.Name, w.opts.Registry, r.permits, r.breakers[:])
+	attempter := attempt.New(attempt.Config{Submit: cfg.Downstream.Timeout, Lookup: cfg.Downstream.LookupTimeout},
+		r.permits, handler, r.breakers[0], r.breakers[1], r.m.took)
+
+	r.replay, err = replay.New(replay.Config{
+		Route: cfg.Name, Owner: w.owner, InFlight: cfg.Permits.Limit, Batch: cfg.Replay.Batch,
+		Lease: cfg.Replay.Lease, Grace: w.cfg.Shutdown.Grace * 4 / 5, Tail: w.cfg.Shutdown.Grace / 5,
+	}, cfg.Policy(), w.redis.Queue(cfg.Name, cfg.Replay.Capacity), w.store, attempter, r.log, w.opts.Registry)
+	if err != nil {
+		return nil, err
+	}
+	r.scanner, err = compensator.New(compensator.Config{
+		Route: cfg.Name, Owner: w.owner, Interval: cfg.Compensate.Interval, Batch: cfg.Compensate.Batch,
+		Lease: max(cfg.Lease, 4*cfg.Downstream.LookupTimeout), LookupTimeout: cfg.Downstream.LookupTimeout,
+		Grace: w.cfg.Shutdown.Grace,
+	}, cfg.Policy(), w.store, attempter, r.replay, r.log, w.opts.Registry)
+	if err != nil {
+		return nil, err
+	}
+	k, err := kafkaConfig(w.cfg, cfg, w.opts)
+	if err != nil {
+		return nil, err
+	}
+	if r.group, err = kafka.New(k); err != nil {
+		return nil, err
+	}
+	r.lane = consumer.New(laneConfig(w.cfg, cfg, w.owner, w.opts), r.group, w.store, attempter, r.replay)
+	return r, nil
+}
+
+// breakerMoved tells people that a breaker changed its state, and why.
+func (r *route) breakerMoved(e breaker.Event) {
+	r.m.moved.WithLabelValues(e.Key.Endpoint, e.To.String()).Inc()
+	r.log.Warn("breaker moved", slog.String("endpoint", e.Key.Endpoint), slog.String("from", e.From.String()), //nolint:noctx // no call is its cause alone
+		slog.String("to", e.To.String()), slog.String("reason", e.Reason.String()), slog.Int("samples", e.Samples),
+		slog.Int("failures", e.Failures), slog.Int("slow", e.Slow), slog.Float64("rate", e.Rate),
+		slog.Float64("threshold", e.Threshold), slog.Duration("wait", e.Wait), slog.String("mode", e.Mode.String()))
+}
+
+// look reads what the gauges show, and tells the lane whether the replay queue is full: at its bound, until a tenth
+// of it is free again.
+func (r *route) look(ctx context.Context, store *postgres.Store) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if depths, err := r.replay.Depths(ctx); err == nil {
+		switch {
+		case depths.Total() >= r.cfg.Replay.Capacity:
+			r.lane.SetReplayFull(ctx, true)
+		case depths.Total() <= r.cfg.Replay.Capacity*9/10:
+			r.lane.SetReplayFull(ctx, false)
+		}
+	}
+	if counts, err := store.Counts(ctx, r.cfg.Name); err == nil {
+		for _, p := range order.Phases() {
+			r.m.processing.WithLabelValues(p.String()).Set(float64(counts.Processing[p]))
+		}
+		r.m.oldest.Set(counts.Oldest.Seconds())
+		r.m.dead.Set(float64(counts.DeadWaiting))
+	}
+}
+
+// holding says why intake holds, for readiness: not for want of permits or an open breaker, which is the downstream's
+// state and not this worker's.
+func (r *route) holding() error {
+	var why []string
+	for _, h := range r.lane.Level().Holds {
+		switch h {
+		case consumer.HoldStore, consumer.HoldReplay, consumer.HoldReplayFull:
+			why = append(why, h.String())
+		case consumer.HoldPermits, consumer.HoldBreaker:
+		}
+	}
+	if len(why) == 0 {
+		return nil
+	}
+	return fmt.Errorf("intake holds: %s", strings.Join(why, ", "))
+}
