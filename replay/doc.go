@@ -17,7 +17,8 @@
 //   - Nothing is claimed that there is no permit for, and nothing while the breaker would refuse it.
 //   - After a start, a recovery or a refusal one order is in flight; the number doubles each second while answers are good.
 //   - An entry that cannot be read becomes a dead letter with its bytes, and leaves the queue only after that.
-//   - While Redis or Postgres is away, each is tried at most once a second, and one line says so at each change.
+//   - While Redis or Postgres is away it is tried at most once a second (Redis for taking and for adding each), and one
+//     line says so at each change.
 //
 // # What it does not do
 //
