@@ -251,3 +251,27 @@ func LateAnswer(now, answer order.State) EventKind {
 	}
 	return ""
 }
+
+// Obstacle says why a letter can't be resolved as it is, from what the letter itself shows: it was resolved, or, for a
+// requeue, it has no order and no legal business number was found in it. It is nil where the letter shows none.
+func (l *Letter) Obstacle(number string, requeue bool) error {
+	if l.Status != Waiting {
+		return fmt.Errorf("dead letter %d was %s by %s at %s: %w", l.ID, l.Status, l.ResolvedBy,
+			l.ResolvedAt.UTC().Format(time.RFC3339), ErrResolved)
+	}
+	if !requeue || l.OrderID != 0 {
+		return nil
+	}
+	if l.Unreadable {
+		return fmt.Errorf("dead letter %d is a queue item that can't be read; its order, if it has one, stands in the record by itself: %w", l.ID, ErrRefused)
+	}
+	if err := order.CheckNumber(number); err != nil {
+		return fmt.Errorf("dead letter %d can't become an order: %v: %w", l.ID, err, ErrRefused)
+	}
+	return nil
+}
+
+// Taken says that the number a letter would need belongs to an order already.
+func (l *Letter) Taken(o order.Order) error {
+	return fmt.Errorf("dead letter %d can't become an order: business number %q is order %d, %s: %w", l.ID, o.Number, o.ID, o.State, ErrRefused)
+}

@@ -126,6 +126,8 @@ func benchCeiling(b *testing.B, workers int) {
 		b.Fatal(err)
 	}
 	c.MaxConns = 8
+	c.ConnConfig.RuntimeParams["enable_hashjoin"] = "off"
+	c.ConnConfig.RuntimeParams["enable_mergejoin"] = "off"
 	pool, err := pgxpool.NewWithConfig(b.Context(), c)
 	if err != nil {
 		b.Fatal(err)

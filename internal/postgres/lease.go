@@ -122,7 +122,8 @@ func (s *Store) ClaimDue(ctx context.Context, route, owner string, lease time.Du
 	if n <= 0 {
 		return nil, nil
 	}
-	return s.lease(ctx, "claim due orders", lease, claimSQL, route, owner, micros(lease), min(n, MaxBatch))
+	// Planned anew each time, with n known: a plan kept for any n may sort all that is due.
+	return s.lease(ctx, "claim due orders", lease, claimSQL, pgx.QueryExecModeCacheDescribe, route, owner, micros(lease), min(n, MaxBatch))
 }
 
 // lease runs a statement that leases orders and returns orderColumns. The times come back on the caller's clock: a lease

@@ -152,7 +152,7 @@ func newSettlements(ss []order.Settlement, sorted []int) (u settlements, firsts 
 		told := !t.Straight || !t.State.Final()
 		u.tells = u.tells || told
 		u.id, u.version = append(u.id, t.ID), append(u.version, t.Version)
-		u.wait = append(u.wait, micros(t.Due.Sub(now)))
+		u.wait = append(u.wait, dueIn(t.Due, now))
 		u.state, u.phase = append(u.state, int16(t.State)), append(u.phase, int16(t.Phase))
 		u.outcome = append(u.outcome, int16(t.Outcome))
 		u.attempts = append(u.attempts, int32(t.Attempts))                //nolint:gosec // bounded by the policy
@@ -163,6 +163,14 @@ func newSettlements(ss []order.Settlement, sorted []int) (u settlements, firsts 
 		u.told = append(u.told, told)
 	}
 	return u, firsts
+}
+
+// dueIn is how far off a due time is, in microseconds, negative where it has passed. None is now.
+func dueIn(due, now time.Time) int64 {
+	if due.IsZero() {
+		return 0
+	}
+	return due.Sub(now).Microseconds()
 }
 
 func (u *settlements) args(owner string) []any {

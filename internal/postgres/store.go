@@ -121,3 +121,5 @@ func (s *Store) clean(err error) error {
 	}
 	return errors.New(shown)
 }
+
+func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
