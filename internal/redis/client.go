@@ -21,12 +21,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -85,6 +87,8 @@ func Open(cfg Config) (*Client, error) {
 	opts.DisableIdentity = true
 	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
+	// The driver would write to standard error, past the log; every error comes back to a caller who can say it better.
+	logging.Disable()
 	c := &Client{db: redis.NewClient(opts), prefix: cfg.Prefix, script: make(map[string]*redis.Script)}
 	files, err := scripts.ReadDir("scripts")
 	if err != nil {
@@ -127,6 +131,9 @@ func parseURL(text string) (*redis.Options, error) {
 	host := u.Hostname()
 	port := orDefault(u.Port(), "6379")
 	number, err := strconv.Atoi(port)
+	if _, ipErr := netip.ParseAddr(host); strings.Contains(host, ":") && ipErr != nil {
+		err = ipErr
+	}
 	switch {
 	case u.Scheme != "redis" && u.Scheme != "rediss":
 		return nil, errors.New("redis url has another scheme: " + want)

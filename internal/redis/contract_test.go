@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	driver "github.com/redis/go-redis/v9"
 
 	"spillway/internal/redis"
 	"spillway/internal/testkit"
@@ -21,8 +22,15 @@ import (
 type rig struct {
 	client *redis.Client
 	queue  *redis.Queue
-	route  string
+	prefix string
+	shell  *driver.Client // past the queue
 }
+
+// route has what must be escaped in a pattern.
+const route = "pay[1]*"
+
+// key is the full name of one of the queue's keys.
+func (r rig) key(name string) string { return "{" + r.prefix + ":" + route + "}:" + name }
 
 // short and long are leases: one that is over soon after it began, one that outlives every test.
 const (
@@ -35,12 +43,13 @@ const anySize = 1 << 30
 
 func open(t *testing.T, url string, capacity int) rig {
 	t.Helper()
-	client, err := redis.Open(redis.Config{URL: url, Prefix: testkit.Prefix(t)})
+	prefix := testkit.Prefix(t)
+	client, err := redis.Open(redis.Config{URL: url, Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	return rig{client: client, queue: client.Queue("pay[1]*", capacity), route: "pay[1]*"}
+	return rig{client: client, queue: client.Queue(route, capacity), prefix: prefix, shell: shell(t, url)}
 }
 
 // onEach runs a test of the contract on an in-memory server and on a real one.
