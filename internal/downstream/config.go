@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +43,7 @@ type Config struct {
 
 	// BearerToken is sent as Authorization: Bearer. It is never part of an error or a detail.
 	BearerToken string
-	// Headers are sent with every call. Values are templates.
+	// Headers are sent with every call, but where the call's own Headers have the same name. Values are templates.
 	Headers []Header
 	// TLS is the client's side of TLS; nil is the system's roots and no client certificate.
 	TLS *tls.Config
@@ -213,7 +214,7 @@ func (c Config) call(r Request, base *url.URL) (call, error) {
 	if !validToken(r.Method) || r.Method != strings.ToUpper(r.Method) {
 		return out, fmt.Errorf("method %q: want one in capitals, such as POST", r.Method)
 	}
-	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Method == http.MethodHead {
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Method == http.MethodHead && r.Body != "" {
 		return out, fmt.Errorf("method %s can't carry a call", r.Method)
 	}
 	if err := out.setPath(r.Path, base); err != nil {
@@ -237,14 +238,25 @@ func (c Config) call(r Request, base *url.URL) (call, error) {
 		out.body, out.kind = body, kind
 		out.headers = append(out.headers, header{"Content-Type", literal(contentType)})
 	}
+	own, err := parseHeaders(r.Headers)
+	if err != nil {
+		return out, err
+	}
+	all, err := parseHeaders(c.Headers)
+	if err != nil {
+		return out, err
+	}
+	out.headers = append(out.headers, own...)
+	for _, h := range all {
+		if !slices.ContainsFunc(own, func(o header) bool { return o.name == h.name }) {
+			out.headers = append(out.headers, h)
+		}
+	}
 	if c.BearerToken != "" {
+		if slices.ContainsFunc(out.headers, func(o header) bool { return o.name == "Authorization" }) {
+			return out, errors.New("header Authorization: there is a bearer token too")
+		}
 		out.headers = append(out.headers, header{"Authorization", literal("Bearer " + c.BearerToken)})
-	}
-	if err := out.addHeaders(c.Headers); err != nil {
-		return out, err
-	}
-	if err := out.addHeaders(r.Headers); err != nil {
-		return out, err
 	}
 	return out, nil
 }
@@ -271,33 +283,36 @@ func (c *call) setPath(raw string, base *url.URL) error {
 	return nil
 }
 
-func (c *call) addHeaders(hs []Header) error {
+// parseHeaders checks a list of headers and compiles their values. Its errors quote no value that may be secret.
+func parseHeaders(hs []Header) ([]header, error) {
+	var out []header
 	for _, h := range hs {
 		if !validToken(h.Name) {
-			return fmt.Errorf("header name %q: want letters, digits and dashes", h.Name)
+			return nil, fmt.Errorf("header name %q: want letters, digits and dashes", h.Name)
 		}
 		name := http.CanonicalHeaderKey(h.Name)
 		switch name {
 		case "Idempotency-Key", "X-Idempotency-Key":
-			return fmt.Errorf("header %s: the business number is sent as Idempotency-Key, nothing else may be", name)
+			return nil, fmt.Errorf("header %s: the business number is sent as Idempotency-Key, nothing else may be", name)
 		case "Content-Type":
-			return fmt.Errorf("header %s: use the request's content type", name)
+			return nil, fmt.Errorf("header %s: use the request's content type", name)
 		case "Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Te", "Trailer", "Upgrade", "Expect",
 			"Proxy-Connection", "Accept-Encoding":
-			return fmt.Errorf("header %s: belongs to the connection and can't be set", name)
+			return nil, fmt.Errorf("header %s: belongs to the connection and can't be set", name)
 		}
-		for _, have := range c.headers {
-			if have.name == name {
-				return fmt.Errorf("header %s: is set twice", name)
-			}
+		if slices.ContainsFunc(out, func(have header) bool { return have.name == name }) {
+			return nil, fmt.Errorf("header %s: is set twice", name)
 		}
 		value, err := parseTemplate(h.Value, inHeader)
-		if err != nil {
-			return fmt.Errorf("header %s: %w", name, err)
+		switch {
+		case err != nil && (h.Secret || secretName(name)):
+			return nil, fmt.Errorf("header %s: its value, which is not shown, is no template or can't stand in a header", name)
+		case err != nil:
+			return nil, fmt.Errorf("header %s: %w", name, err)
 		}
-		c.headers = append(c.headers, header{name, value})
+		out = append(out, header{name, value})
 	}
-	return nil
+	return out, nil
 }
 
 // names reports whether a placeholder of this kind stands anywhere in the call.

@@ -212,8 +212,8 @@ func (h *HTTP) request(c *call, o *order.Order) (*http.Request, *unfit) {
 }
 
 func (c *call) setBody(req *http.Request, o *order.Order) *unfit {
-	if len(c.body.parts) == 0 && c.method == http.MethodGet {
-		return nil
+	if len(c.body.parts) == 0 && (c.method == http.MethodGet || c.method == http.MethodHead) {
+		return nil // a lookup: a submit has a body always, if only of no bytes
 	}
 	content := o.Message.Value // sent as it is, not copied: nobody writes into a record
 	if c.kind != bodyExact || len(c.body.parts) == 0 {

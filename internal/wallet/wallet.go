@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -51,7 +53,7 @@ func New(c Config) *Wallet {
 	w.rng = rand.New(rand.NewPCG(c.Seed, 0x5bd1e995)) //nolint:gosec // faults by chance, not secrets
 	w.SetMode(c.Mode)
 	w.mux.HandleFunc("POST /pay", w.pay)
-	w.mux.HandleFunc("GET /pay/{number}", w.lookup)
+	w.mux.HandleFunc("GET /pay/", w.lookup) // not {number}, which does not match a number that is a slash
 	return w
 }
 
@@ -185,7 +187,11 @@ func (w *Wallet) answerPayment(rw http.ResponseWriter, f fate, number string) {
 }
 
 func (w *Wallet) lookup(rw http.ResponseWriter, r *http.Request) {
-	number := r.PathValue("number")
+	number, err := url.PathUnescape(strings.TrimPrefix(r.URL.EscapedPath(), "/pay/"))
+	if err != nil || number == "" {
+		say(rw, http.StatusBadRequest, "error", "no business number in the path")
+		return
+	}
 	w.ledger.lookedUp(number)
 	f, capacity := w.draw(true)
 	if !w.ledger.enter(false, capacity) {

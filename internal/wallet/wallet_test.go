@@ -84,7 +84,7 @@ func TestLookupTellsTheTruth(t *testing.T) {
 	if s, b := look("T-1"); s != 404 || !strings.Contains(b, "NOT_FOUND") {
 		t.Errorf("before: %d %s", s, b)
 	}
-	for number, escaped := range map[string]string{"T-1": "T-1", "a/b c%": "a%2Fb%20c%25"} {
+	for number, escaped := range map[string]string{"T-1": "T-1", "a/b c%": "a%2Fb%20c%25", "/": "%2F"} {
 		if s := pay(t, url, number); s != 200 {
 			t.Fatalf("pay %q: %d", number, s)
 		}
@@ -100,7 +100,7 @@ func TestLookupTellsTheTruth(t *testing.T) {
 	if s, _ := look("T-1"); s != 500 {
 		t.Errorf("refused: %d", s)
 	}
-	if c := w.Counts(); c.Lookups != 5 || c.Numbers != 2 || c.InFlight != 0 {
+	if c := w.Counts(); c.Lookups != 6 || c.Numbers != 3 || c.InFlight != 0 {
 		t.Errorf("counts %+v", c)
 	}
 }
