@@ -120,15 +120,17 @@ func (l *loader) checkRoutes(routes []Route) {
 // once reports a value that an earlier route has already.
 func (l *loader) once(seen map[string]string, value, path, name string) {
 	p := join(path, name)
-	if value == "" || l.broken(p) || name == "group" && (l.broken(join(path, "name")) || !l.given(join(path, "name"))) {
+	var others []string
+	if name == "group" && !l.given(p) { // then it follows from the name
+		others = append(others, join(path, "name"))
+	}
+	other, ok := seen[value]
+	if !ok {
+		seen[value] = path
 		return
 	}
-	if other, ok := seen[value]; ok {
-		l.rule(false, p, fmt.Sprintf("is the %s of %s too (line %d)", name, other, max(l.origin(join(other, name)).line, 1)),
-			"a "+name+" that no other route has", join(path, "name"))
-		return
-	}
-	seen[value] = path
+	l.rule(value == "", p, fmt.Sprintf("is the %s of %s too (line %d)", name, other, max(l.origin(join(other, name)).line, 1)),
+		"a "+name+" that no other route has", others...)
 }
 
 func (l *loader) checkRoute(path string, r *Route) {

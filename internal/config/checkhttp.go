@@ -17,6 +17,7 @@ func (l *loader) checkDownstream(path string, d *Downstream) {
 		l.rule(u.User == nil, address, "holds a user", "an address without one; use headers or bearer_token")
 		l.rule(u.RawQuery == "" && u.Fragment == "" && !u.ForceQuery, address, "holds a query or a fragment",
 			"scheme, host, port and path alone")
+		l.rule(!hasDotSegment(u.EscapedPath()), address, "holds a . or .. segment", "a path without them")
 	}
 	for _, name := range []string{"ca_file", "cert_file", "key_file", "server_name"} {
 		p := join(path, "tls."+name)
@@ -27,40 +28,49 @@ func (l *loader) checkDownstream(path string, d *Downstream) {
 	l.rule(d.BearerToken.Empty() || d.BearerTokenFile == "", join(path, "bearer_token_file"), "is given beside bearer_token",
 		"one of the two", join(path, "bearer_token"))
 	l.rule(isToken(d.BearerToken.Reveal()), join(path, "bearer_token"), "holds blanks or control characters", "a token as HTTP allows it")
+	l.checkSubmit(path, d)
+	l.checkLookup(path, d)
+}
 
-	bearer := !d.BearerToken.Empty() || d.BearerTokenFile != ""
-	l.checkHeaders(join(path, "headers"), d.Headers, bearer)
+func (l *loader) checkSubmit(path string, d *Downstream) {
 	s, p := &d.Submit, join(path, "submit")
-	l.checkHeaders(join(p, "headers"), s.Headers, bearer)
-	l.checkPath(join(p, "path"), s.Path, false)
-	_, _, err = mime.ParseMediaType(s.ContentType)
-	l.rule(err == nil, join(p, "content_type"), "is not a media type", "a media type such as application/json")
+	l.checkPath(join(p, "path"), s.Path)
+	l.checkHeaders(path, p, d, s.Headers)
+	_, _, err := mime.ParseMediaType(s.ContentType)
+	l.rule(err == nil && isHeaderValue(s.ContentType), join(p, "content_type"), "is not a media type", "a media type such as application/json")
+	why := bodyMistake(s.Body, s.ContentType)
+	l.rule(why == "", join(p, "body"), why, bodyForm, join(p, "content_type"))
 	for i := range s.Rules {
 		r := &s.Rules[i]
 		l.checkRule(fmt.Sprintf("%s.rules[%d]", p, i), len(r.Status), r.Pointer, r.Equals)
 	}
-	p = join(path, "lookup")
-	l.checkHeaders(join(p, "headers"), d.Lookup.Headers, bearer)
-	l.checkPath(join(p, "path"), d.Lookup.Path, true)
-	for i := range d.Lookup.Rules {
-		r := &d.Lookup.Rules[i]
-		rule := fmt.Sprintf("%s.rules[%d]", p, i)
-		l.checkRule(rule, len(r.Status), r.Pointer, r.Equals)
-		l.rule(d.Lookup.Method != "HEAD" || r.Pointer == "", join(rule, "pointer"), "finds nothing in the answer to a HEAD", "method: GET",
-			join(p, "method"))
+}
+
+func (l *loader) checkLookup(path string, d *Downstream) {
+	k, p := &d.Lookup, join(path, "lookup")
+	l.checkPath(join(p, "path"), k.Path)
+	l.checkHeaders(path, p, d, k.Headers)
+	numbered := strings.Contains(k.Path, "{number}")
+	for _, headers := range []map[string]Secret{d.Headers, k.Headers} {
+		for _, value := range headers {
+			numbered = numbered || strings.Contains(value.Reveal(), "{number}")
+		}
+	}
+	l.rule(numbered || k.Path == "", join(p, "path"), "does not hold {number}, nor does a header",
+		"a path that names the order, such as /orders/{number}")
+	for i := range k.Rules {
+		r := &k.Rules[i]
+		l.checkRule(fmt.Sprintf("%s.rules[%d]", p, i), len(r.Status), r.Pointer, r.Equals)
 	}
 }
 
-// checkPath looks at the path of a request. Braces that are no placeholder would be sent as they are, which nobody means.
-func (l *loader) checkPath(path, text string, numbered bool) {
+// checkPath looks at the path of a request.
+func (l *loader) checkPath(path, text string) {
 	if text == "" {
 		return // reported as missing
 	}
-	u, err := url.Parse(strings.ReplaceAll(text, "{number}", "1"))
-	l.rule(err == nil && text[0] == '/' && !strings.HasPrefix(text, "//") && u.Fragment == "" && isToken(text), path, "is not a path",
-		"a path that begins with one /, with a query if need be, blanks escaped")
-	l.rule(!strings.ContainsAny(strings.ReplaceAll(text, "{number}", ""), "{}"), path, "holds an unknown placeholder", "{number} alone")
-	l.rule(!numbered || strings.Contains(text, "{number}"), path, "does not hold {number}", "a path that names the order, such as /orders/{number}")
+	why := pathMistake(text)
+	l.rule(why == "", path, why, "a path that begins with /, a query if need be, with "+templateForm)
 }
 
 func (l *loader) checkRule(path string, statuses int, pointer string, equals []string) {
@@ -71,26 +81,36 @@ func (l *loader) checkRule(path string, statuses int, pointer string, equals []s
 		p, e, join(path, "status"))
 }
 
-// checkHeaders looks at headers of requests: what may be sent, and what is ours to send.
-func (l *loader) checkHeaders(path string, headers map[string]Secret, bearer bool) {
+// checkHeaders looks at the headers of a request, those of the downstream (at path) and its own (below p): what may be
+// sent, and what is ours to send. Those of the downstream are reported once, with the submit.
+func (l *loader) checkHeaders(path, p string, d *Downstream, own map[string]Secret) {
 	seen := map[string]string{}
-	for _, name := range sortedKeys(headers) {
-		p, lower := join(path, show(name)), strings.ToLower(name)
-		l.rule(isHeaderName(name), p, "is not a header's name", "letters, digits and -")
-		l.rule(!strings.ContainsFunc(headers[name].Reveal(), isControl), p, "holds control characters", "a value as HTTP allows it")
-		l.rule(!isReserved(lower), p, "is set by Spillway", "another header")
-		l.rule(!bearer || lower != "authorization", p, "is given beside bearer_token", "one of the two")
-		if other, ok := seen[lower]; ok {
-			l.rule(false, p, "is the header "+show(other)+" once more", "each header once, whatever its letters' case")
+	bearer := join(path, "bearer_token")
+	if !d.BearerToken.Empty() || d.BearerTokenFile != "" {
+		seen["authorization"] = bearer
+	}
+	for _, set := range []struct {
+		path    string
+		headers map[string]Secret
+	}{{join(path, "headers"), d.Headers}, {join(p, "headers"), own}} {
+		for _, name := range sortedKeys(set.headers) {
+			h, lower := join(set.path, show(name)), strings.ToLower(name)
+			l.rule(isHeaderName(name), h, "is not a header's name", "letters, digits and -")
+			l.rule(!isReserved(lower), h, "is set by Spillway or by HTTP itself", "another header")
+			why := headerMistake(set.headers[name].Reveal())
+			l.rule(why == "", h, why, "a value as HTTP allows it, with "+templateForm)
+			other, ok := seen[lower]
+			l.rule(!ok, h, "is sent already because of "+other, "each header once, whatever its letters' case", other)
+			seen[lower] = h
 		}
-		seen[lower] = name
 	}
 }
 
 // isReserved reports whether a header, in lower case, is made by Spillway or by HTTP itself.
 func isReserved(name string) bool {
 	switch name {
-	case "idempotency-key", "content-type", "content-length", "transfer-encoding", "connection", "host", "trailer", "te", "upgrade", "expect":
+	case "idempotency-key", "x-idempotency-key", "content-type", "content-length", "transfer-encoding", "connection", "keep-alive",
+		"host", "trailer", "te", "upgrade", "expect", "proxy-connection", "accept-encoding":
 		return true
 	}
 	return false
@@ -100,8 +120,6 @@ func isHeaderName(s string) bool {
 	match, err := regexp.MatchString("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$", s)
 	return err == nil && match
 }
-
-func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // isToken reports whether a text has no blanks and no control characters.
 func isToken(s string) bool {

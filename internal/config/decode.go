@@ -40,7 +40,6 @@ func (l *loader) parse(data []byte) bool {
 		case doc.Body == nil || doc.Body.Type() == ast.DirectiveType:
 		case body != nil:
 			l.problemAt(start(doc.Body), "", "begins a second document", "one document")
-			return true
 		default:
 			body = doc.Body
 		}

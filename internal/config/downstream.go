@@ -9,7 +9,7 @@ type Downstream struct {
 	LookupTimeout   time.Duration     `yaml:"lookup_timeout" derive:"timeout" min:"1ms" max:"2m" help:"Deadline of a lookup; shorter than the breaker's window."`
 	Slow            time.Duration     `yaml:"slow" derive:"half of timeout" min:"0s" max:"2m" help:"A success slower than this is a slow call to the breaker; 0s turns it off."`
 	MaxAnswer       Size              `yaml:"max_answer" default:"64KiB" min:"1KiB" max:"16MiB" help:"Most that is read of an answer's body."`
-	Headers         map[string]Secret `yaml:"headers" form:"header names with one value each" help:"Headers of every request. Their values are kept secret."`
+	Headers         map[string]Secret `yaml:"headers" form:"header names with one value each" help:"Headers of every request; values may hold placeholders. They are kept secret."`
 	BearerToken     Secret            `yaml:"bearer_token" form:"a text" help:"Sent as Authorization: Bearer."`
 	BearerTokenFile string            `yaml:"bearer_token_file" form:"a file" example:"/run/secrets/wallet" help:"File that holds the token; its last line break is not part of it."`
 	TLS             DownstreamTLS     `yaml:"tls" help:"For an https url."`
@@ -29,18 +29,18 @@ type DownstreamTLS struct {
 // Submit is the request that delivers an order.
 type Submit struct {
 	Method      string            `yaml:"method" default:"POST" accept:"POST|PUT|PATCH" help:"HTTP method."`
-	Path        string            `yaml:"path" need:"true" form:"a path that begins with /, with {number} where wanted" example:"/orders" help:"Path below the url; {number} stands for the escaped business number."`
-	Headers     map[string]Secret `yaml:"headers" form:"header names with one value each" help:"Headers of this request, before those of the downstream. Their values are kept secret."`
+	Path        string            `yaml:"path" need:"true" form:"a path that begins with /, with placeholders where wanted" example:"/orders" help:"Path below the url, with a query if need be; {number} stands for the escaped business number."`
+	Headers     map[string]Secret `yaml:"headers" form:"header names with one value each" help:"Headers of this request alone, beside those above. Their values are kept secret."`
 	ContentType string            `yaml:"content_type" default:"application/json" form:"a media type" help:"Content-Type of the body."`
-	Body        string            `yaml:"body" default:"{value}" form:"a text with {value}, {number} or {key} where wanted" help:"Body. {value} is the record's value, bytes exact; {number} the business number and {key} the record's key, both escaped for a JSON string."`
+	Body        string            `yaml:"body" default:"{value}" form:"a text with placeholders where wanted" help:"Body. {value} is the record's value, bytes exact; in JSON and forms {number}, {route}, {topic}, {key}, {header:NAME} and {value:/pointer} stand for what they say, escaped for their place."`
 	Rules       []SubmitRule      `yaml:"rules" help:"What an answer means, where the built-in table does not fit. The first rule that matches counts."`
 }
 
 // Lookup is the request that asks what became of an order.
 type Lookup struct {
-	Method  string            `yaml:"method" default:"GET" accept:"GET|HEAD|POST" help:"HTTP method; the request has no body."`
-	Path    string            `yaml:"path" need:"true" form:"a path that begins with / and holds {number}" example:"/orders/{number}" help:"Path below the url; {number} stands for the escaped business number."`
-	Headers map[string]Secret `yaml:"headers" form:"header names with one value each" help:"Headers of this request, before those of the downstream. Their values are kept secret."`
+	Method  string            `yaml:"method" default:"GET" accept:"GET|POST" help:"HTTP method; the request has no body."`
+	Path    string            `yaml:"path" need:"true" form:"a path that begins with / and holds {number}" example:"/orders/{number}" help:"Path below the url, with a query if need be; {number} stands for the escaped business number."`
+	Headers map[string]Secret `yaml:"headers" form:"header names with one value each" help:"Headers of this request alone, beside those above. Their values are kept secret."`
 	Rules   []LookupRule      `yaml:"rules" help:"What an answer means, where the built-in table does not fit. The first rule that matches counts."`
 }
 
@@ -57,7 +57,7 @@ type LookupRule struct {
 	Status  []StatusRange `yaml:"status" form:"status codes or ranges such as 409 or 200-299" example:"200-299" help:"Status codes that match; every one where not given."`
 	Pointer string        `yaml:"pointer" form:"a JSON pointer such as /status" example:"/status" help:"Member of the answer to compare."`
 	Equals  []string      `yaml:"equals" form:"texts" example:"PAID" help:"Values of that member that match."`
-	Verdict string        `yaml:"verdict" need:"true" accept:"SUCCEEDED|FAILED|PROCESSING|NOT_FOUND" example:"SUCCEEDED" help:"What such an answer means."`
+	Verdict string        `yaml:"verdict" need:"true" accept:"SUCCEEDED|FAILED|PROCESSING|NOT_FOUND|NO_VERDICT" example:"SUCCEEDED" help:"What such an answer means."`
 }
 
 // Breaker is when a route stops calling its downstream. The names and bounds are those of package breaker; a zero rate

@@ -227,7 +227,7 @@ func oneOf(words []string) string {
 
 // nearest is the word that a mistyped one was probably meant to be, or "".
 func nearest(word string, words []string) string {
-	best, least := "", max(1, len(word)/3)+1
+	best, least := "", min(max(1, len(word)/3), 2)+1
 	for _, w := range words {
 		if d := distance(word, w); d < least {
 			best, least = w, d

@@ -121,8 +121,8 @@ func parseURL(text string, schemes []string) (u URL, why string) {
 		if parsed.Scheme != s {
 			continue
 		}
-		if parsed.Host == "" && parsed.Query().Get("host") == "" {
-			return URL{}, "names no host"
+		if why := hostMistake(parsed); why != "" {
+			return URL{}, why
 		}
 		if port := parsed.Port(); port != "" && !isPort(port, 1) {
 			return URL{}, "has an impossible port"
@@ -130,4 +130,23 @@ func parseURL(text string, schemes []string) (u URL, why string) {
 		return NewURL(text), ""
 	}
 	return URL{}, "has the wrong scheme"
+}
+
+// hostMistake looks at what follows the scheme, by the rules of the one who will use it.
+func hostMistake(u *url.URL) string {
+	switch u.Scheme {
+	case "postgres", "postgresql": // the host may be a parameter, and the default is the local socket
+		return ""
+	case "redis", "rediss":
+		if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+			return "holds a query or a fragment"
+		}
+		if db := strings.Trim(u.Path, "/"); db != "" && (!wholeNumber(db) || len(db) > 5) {
+			return "names no database by its number"
+		}
+	}
+	if u.Opaque != "" || u.Hostname() == "" {
+		return "names no host"
+	}
+	return ""
 }
