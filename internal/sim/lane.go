@@ -1,0 +1,430 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"spillway/consumer"
+	"spillway/order"
+)
+
+// line is a record on its way; work once it is admitted.
+type line struct {
+	message order.Message
+	ledger  *consumer.Ledger
+	size    int64
+
+	order    order.Order
+	leasedAt time.Time
+	lost     bool
+	next     order.Transition
+	flight   *flight
+}
+
+// generation is one tenure of a worker's partitions. It makes the same moves as the real lane, one event at a time.
+type generation struct {
+	*worker
+	id      string // owner of the rows it leases
+	number  int
+	gate    *consumer.Gate
+	parts   []int32
+	ledgers map[int32]*consumer.Ledger
+
+	pending, ready, settling, spilling []*line
+	held                               []*line
+	admitting                          int
+	fetching                           []bool // by broker
+	admits, settles, pushes            int    // calls under way
+
+	waiting   bool // for a permit
+	late      int  // numbers the waits
+	isLate    bool
+	looking   bool // at the breaker, a little later
+	committed map[int32]int64
+	commits   int // calls under way
+
+	taking, working, writing, over bool
+	closing                        bool // the last commit is under way
+	cause                          order.Reason
+}
+
+const admitters, settlers = 2, 2
+
+func newGeneration(w *worker, number int, ps []consumer.Position) *generation {
+	g := &generation{
+		worker: w, id: w.owner(), number: number, gate: consumer.NewGate(w.limits), ledgers: map[int32]*consumer.Ledger{},
+		fetching: make([]bool, w.brokers), committed: map[int32]int64{}, taking: true, working: true, writing: true,
+	}
+	g.gate.Assign(ps)
+	for _, p := range ps {
+		g.parts = append(g.parts, p.Partition)
+		g.ledgers[p.Partition] = consumer.NewLedger(p.Offset)
+	}
+	return g
+}
+
+// pump does everything that can be done now.
+func (g *generation) pump() {
+	for broker := range g.fetching {
+		g.fetch(broker)
+	}
+	for g.lives() && g.admits < admitters && g.taking && g.admitNext() {
+	}
+	g.dispatch()
+	for g.lives() && g.settles < settlers && g.writing && len(g.settling) > 0 {
+		g.settleNext()
+	}
+	if g.lives() && g.pushes == 0 && g.writing && len(g.spilling) > 0 {
+		g.pushNext()
+	}
+	if g.lives() && !g.taking && g.admits == 0 && len(g.held) == 0 && !slices.Contains(g.fetching, true) {
+		g.close()
+	}
+}
+
+// lives reports whether the worker still is in this generation: each request may have been its last.
+func (g *generation) lives() bool { return !g.over && g.worker.generation == g }
+
+// fetch asks one broker for what the gate grants.
+func (g *generation) fetch(broker int) {
+	if !g.lives() || !g.taking || g.fetching[broker] {
+		return
+	}
+	var candidates []int32
+	for _, p := range g.parts {
+		if int(p)%len(g.fetching) == broker {
+			candidates = append(candidates, p)
+		}
+	}
+	grants := g.gate.Plan(g.now, candidates, nil)
+	if len(grants) == 0 {
+		return
+	}
+	g.fetching[broker] = true
+	g.poll(broker, grants, g.now.Add(longPoll))
+}
+
+// poll brings what there is, or nothing once the long poll is over.
+func (g *generation) poll(broker int, grants []consumer.Grant, until time.Time) {
+	g.later(g.latency(), func() {
+		some := slices.ContainsFunc(grants, func(gr consumer.Grant) bool { return gr.Offset < g.topic.ends[gr.Partition] })
+		if !some && g.now.Before(until) && g.taking {
+			g.later(25*time.Millisecond, func() { g.poll(broker, grants, until) })
+			return
+		}
+		g.fetching[broker] = false
+		for _, gr := range grants {
+			if g.calmed || !g.chance(0.03) {
+				g.deliver(gr, g.topic.read(gr))
+				continue
+			}
+			g.count("fetch failed")
+			g.gate.Released(gr)
+		}
+		if !g.taking {
+			g.drop()
+		}
+	})
+}
+
+func (g *generation) deliver(gr consumer.Grant, b consumer.Batch) {
+	ledger := g.ledgers[b.Partition]
+	records, size := 0, int64(0)
+	for _, m := range b.Messages {
+		if !ledger.Open(m.Offset) {
+			continue
+		}
+		l := &line{message: m, ledger: ledger, size: int64(m.Size())}
+		g.pending = append(g.pending, l)
+		records++
+		size += l.size
+	}
+	ledger.Advance(b.Next)
+	g.gate.Delivered(gr, records, size, b.Next, b.HighWater)
+}
+
+// drop forgets what was fetched and not admitted.
+func (g *generation) drop() {
+	for _, l := range g.pending {
+		g.gate.Dropped(1, l.size)
+	}
+	g.pending = nil
+}
+
+// admitNext begins to admit a batch, if there is one and room for it.
+func (g *generation) admitNext() bool {
+	n := min(g.gate.Ahead(g.now)-len(g.ready)-g.admitting, g.batch, len(g.pending))
+	if n <= 0 {
+		return false
+	}
+	batch := slices.Clone(g.pending[:n])
+	g.pending = slices.Delete(g.pending, 0, n)
+	g.admitting += n
+	g.admits++
+	var dead []order.DeadRecord
+	var buried, from []*line
+	var as []order.Admission
+	for _, l := range batch {
+		number, why, detail := consumer.Number{From: consumer.FromKey}.Of(&l.message)
+		if why != order.NoReason {
+			dead = append(dead, order.DeadRecord{Route: route, Message: l.message, Reason: why, Detail: detail})
+			buried = append(buried, l)
+			continue
+		}
+		as = append(as, order.Admission{Number: number, Message: l.message})
+		from = append(from, l)
+		if g.options.Bug == CommitBeforeSettle {
+			l.ledger.Close(l.message.Offset)
+		}
+	}
+	giveUp := func() {
+		g.admitting -= len(batch)
+		g.admits--
+		for _, l := range batch {
+			g.gate.Dropped(1, l.size)
+		}
+	}
+	second := func() {
+		var admitted []order.Admitted
+		var leasedAt time.Time
+		g.withStore(admit, len(as) == 0, func() { leasedAt = g.now }, func() (err error) {
+			admitted, err = g.store.Admit(context.Background(), route, g.id, g.lease, as)
+			return err
+		}, giveUp, func() { g.lineUp(from, admitted, buried, leasedAt) })
+	}
+	g.withStore(bury, len(dead) == 0, nil, func() error { return g.store.Bury(context.Background(), dead) }, giveUp, second)
+	return true
+}
+
+// withStore calls the store until it succeeds, with intake held meanwhile; it gives up once nothing is to be taken any
+// more. before, where not nil, is told of each try as it begins.
+func (g *generation) withStore(e effect, none bool, before func(), do func() error, giveUp, then func()) {
+	if none {
+		then()
+		return
+	}
+	wait := retryFirst
+	var try func()
+	try = func() {
+		if before != nil {
+			before()
+		}
+		g.call(e, do, func(err error) {
+			if g.over {
+				return
+			}
+			g.gate.Hold(consumer.HoldStore, err != nil)
+			if err == nil {
+				then()
+				return
+			}
+			g.later(wait, func() {
+				if g.over {
+					return
+				}
+				if !g.taking {
+					giveUp()
+					return
+				}
+				try()
+			})
+			wait = min(2*wait, retryMax)
+		})
+	}
+	try()
+}
+
+func (g *generation) lineUp(from []*line, admitted []order.Admitted, closed []*line, leasedAt time.Time) {
+	g.admitting -= len(from) + len(closed)
+	g.admits--
+	for i, a := range admitted {
+		if a.Kind == order.New {
+			l := from[i]
+			l.order, l.leasedAt = a.Order, leasedAt
+			g.held = append(g.held, l)
+			g.ready = append(g.ready, l)
+			continue
+		}
+		closed = append(closed, from[i])
+	}
+	for _, l := range closed {
+		l.ledger.Close(l.message.Offset)
+		g.gate.Started(g.now, 1, l.size)
+		g.gate.Closed(l.size)
+	}
+}
+
+// dispatch gives ready orders a permit and sends them.
+func (g *generation) dispatch() {
+	for g.lives() && g.writing && len(g.ready) > 0 {
+		if !g.working {
+			l := g.ready[0]
+			g.ready = g.ready[1:]
+			g.settleLater(l, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.cause})
+			continue
+		}
+		if g.policy.Degrade == order.Hold && !g.breakerLets() {
+			return
+		}
+		if !g.permit() {
+			return
+		}
+		l := g.ready[0]
+		g.ready = g.ready[1:]
+		g.send(l)
+	}
+}
+
+func (g *generation) breakerLets() bool {
+	open := !g.submits.ReadyAt(g.now)
+	g.gate.Hold(consumer.HoldBreaker, open)
+	if open {
+		g.count("hold")
+		if !g.looking {
+			g.looking = true
+			g.later(50*time.Millisecond, func() { g.looking = false })
+		}
+	}
+	return !open
+}
+
+// permit takes a permit, and tells the gate when none comes in time.
+func (g *generation) permit() bool {
+	if g.acquire() {
+		if g.waiting && !g.isLate {
+			g.gate.Permit(false)
+		}
+		g.waiting = false
+		return true
+	}
+	if !g.waiting {
+		g.waiting, g.isLate = true, false
+		g.late++
+		late := g.late
+		g.later(g.permitWait, func() {
+			if g.waiting && g.late == late && !g.over {
+				g.isLate = true
+				g.count("permit late")
+				g.gate.Permit(true)
+			}
+		})
+	}
+	return false
+}
+
+// send begins an attempt with the permit just taken.
+func (g *generation) send(l *line) {
+	g.gate.Started(g.now, 1, l.size)
+	if l.lost || g.now.Sub(l.leasedAt) > g.lease-g.budget {
+		g.free++
+		g.count("lease lost before the attempt")
+		g.note("%s: leaves %s to the scanner", g.name, l.order.Number)
+		g.closed(l)
+		return
+	}
+	l.flight = g.submit(l.order, func(a order.Answer) {
+		if g.over {
+			return
+		}
+		if a.Outcome == order.OutcomeRefused && g.policy.Degrade == order.Hold && g.working {
+			g.gate.Unstarted(1, l.size)
+			g.ready = slices.Insert(g.ready, 0, l)
+			return
+		}
+		g.settleLater(l, a)
+	})
+}
+
+func (g *generation) settleLater(l *line, a order.Answer) {
+	l.next = g.afterAttempt(&l.order, a)
+		g.settling = append(g.settling, l)
+}
+
+// settleNext writes a batch of outcomes down.
+func (g *generation) settleNext() {
+	n := min(len(g.settling), g.batch)
+	batch := slices.Clone(g.settling[:n])
+	g.settling = slices.Delete(g.settling, 0, n)
+	g.settles++
+	ss := make([]order.Settlement, n)
+	for i, l := range batch {
+		ss[i] = l.order.Settle(l.next)
+	}
+	var done []order.Settled
+	wait := retryFirst
+	var try func()
+	try = func() {
+		g.call(settle, func() (err error) {
+			done, err = g.store.Settle(context.Background(), g.id, ss)
+			return err
+		}, func(err error) {
+			if g.over {
+				return
+			}
+			g.gate.Hold(consumer.HoldStore, err != nil)
+			if err != nil {
+				g.later(wait, func() {
+					if g.writing {
+						try()
+					}
+				})
+				wait = min(2*wait, retryMax)
+				return
+			}
+			g.settles--
+			for i, l := range batch {
+				if done[i] == order.Applied && l.next.Phase == order.Replaying {
+					g.spilling = append(g.spilling, l)
+					continue
+				}
+				g.closed(l)
+			}
+		})
+	}
+	try()
+}
+
+// pushNext puts what was settled as REPLAYING into the replay queue.
+func (g *generation) pushNext() {
+	batch := g.spilling
+	g.spilling = nil
+	g.pushes++
+	entries := make([]queued, len(batch))
+	for i, l := range batch {
+		entries[i] = queued{id: l.order.ID, ready: l.next.NotBefore}
+	}
+	var try func()
+	try = func() {
+		g.call(push, func() error { return g.queue.push(entries) }, func(err error) {
+			full := errors.Is(err, order.ErrQueueFull)
+			switch {
+			case g.over:
+			case err == nil, full:
+				g.count("spill")
+				g.gate.Hold(consumer.HoldReplay, false)
+				g.gate.Hold(consumer.HoldReplayFull, full)
+				g.pushes--
+				for _, l := range batch {
+					g.closed(l)
+				}
+			default:
+				g.gate.Hold(consumer.HoldReplay, true)
+				g.later(retryMax, func() {
+					if g.writing {
+						try()
+					}
+				})
+			}
+		})
+	}
+	try()
+}
+
+// closed ends a record: it is settled and its memory is free.
+func (g *generation) closed(l *line) {
+	l.ledger.Close(l.message.Offset)
+	g.gate.Closed(l.size)
+	g.held = slices.DeleteFunc(g.held, func(h *line) bool { return h == l })
+}

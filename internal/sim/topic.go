@@ -1,0 +1,150 @@
+package sim
+
+import (
+	"fmt"
+	"sort"
+	"time"
+
+	"spillway/consumer"
+	"spillway/order"
+)
+
+// kind says what a record of the log was made to be.
+type kind int
+
+const (
+	plain      kind = iota
+	repeated        // the number and the value of an earlier record
+	clashing        // the number of an earlier record with another value
+	unreadable      // no order can be made of it
+)
+
+// entry is a record of the log.
+type entry struct {
+	message order.Message
+	number  string // empty for an unreadable one
+	kind    kind
+}
+
+// topic is the log: partitions of records at growing offsets, with holes.
+type topic struct {
+	*world
+	partitions [][]*entry
+	ends       []int64 // high waters
+	all        []*entry
+	values     map[string][]byte // of the first record of each number
+	numbers    []string
+	finished   bool
+}
+
+func newTopic(s *world) *topic {
+	return &topic{
+		world: s, partitions: make([][]*entry, s.partitions), ends: make([]int64, s.partitions), values: map[string][]byte{},
+	}
+}
+
+// produce writes a record and plans the next one.
+func (t *topic) produce() {
+	if t.calmed || len(t.all) >= t.records {
+		return
+	}
+	t.add(t.rng.IntN(len(t.partitions)))
+	gap := t.between(0, 2*t.chaos/time.Duration(t.records))
+	if t.chance(0.3) {
+		gap = 0 // bursts
+	}
+	t.after(gap, t.produce)
+}
+
+// finish gives each partition a last record.
+func (t *topic) finish() {
+	for p := range t.partitions {
+		t.write(p, t.fresh())
+	}
+	t.finished = true
+}
+
+func (t *topic) add(partition int) {
+	e := t.fresh()
+	switch roll := t.rng.Float64(); {
+	case roll < 0.05:
+		e = t.garble(e)
+	case roll < 0.15 && len(t.numbers) > 0:
+		n := t.numbers[t.rng.IntN(len(t.numbers))]
+		e.number, e.kind = n, repeated
+		e.message.Key, e.message.Value = []byte(n), t.values[n]
+	case roll < 0.20 && len(t.numbers) > 0:
+		n := t.numbers[t.rng.IntN(len(t.numbers))]
+		e.number, e.kind = n, clashing
+		e.message.Key = []byte(n)
+	}
+	t.write(partition, e)
+}
+
+func (t *topic) fresh() *entry {
+	n := fmt.Sprintf("T-%d", 1001+len(t.all))
+	return &entry{number: n, message: order.Message{
+		Topic: "orders.in", Key: []byte(n), Value: fmt.Appendf(nil, `{"order_no":%q,"amount":%d}`, n, t.rng.IntN(9000)),
+		Headers: []order.Header{{Key: "trace", Value: []byte(n)}}, Time: t.now,
+	}}
+}
+
+// garble makes a record unreadable, in one of the ways a record can be.
+func (t *topic) garble(e *entry) *entry {
+	e.kind, e.number = unreadable, ""
+	switch t.rng.IntN(4) {
+	case 0:
+		e.message.Value = nil
+	case 1:
+		e.message.Value = []byte{}
+	case 2:
+		e.message.Key = nil
+	case 3:
+		e.message.Key = []byte("T-\x00")
+	}
+	return e
+}
+
+func (t *topic) write(partition int, e *entry) {
+	if t.chance(0.1) {
+		t.ends[partition] += int64(1 + t.rng.IntN(5)) // a hole of compaction
+		t.count("hole")
+	}
+	e.message.Partition, e.message.Offset = int32(partition), t.ends[partition]
+	t.ends[partition]++
+	if e.kind == plain {
+		t.values[e.number] = e.message.Value
+		t.numbers = append(t.numbers, e.number)
+	}
+	t.partitions[partition] = append(t.partitions[partition], e)
+	t.all = append(t.all, e)
+	t.checker.dirty = true
+	switch e.kind {
+	case plain:
+		t.count("record")
+	case repeated:
+		t.count("duplicate")
+	case clashing:
+		t.count("clash")
+	case unreadable:
+		t.count("undecodable")
+	}
+	t.note("log: %s at %d/%d", e.number, partition, e.message.Offset)
+}
+
+// read is what a fetch of a grant brings.
+func (t *topic) read(g consumer.Grant) consumer.Batch {
+	es, end := t.partitions[g.Partition], t.ends[g.Partition]
+	b := consumer.Batch{Partition: g.Partition, Grant: g.Bytes, Next: g.Offset, HighWater: end}
+	room := int(g.Bytes)
+	i := sort.Search(len(es), func(i int) bool { return es[i].message.Offset >= g.Offset })
+	for ; i < len(es) && es[i].message.Size() <= room; i++ {
+		b.Messages = append(b.Messages, es[i].message)
+		room -= es[i].message.Size()
+		b.Next = es[i].message.Offset + 1
+	}
+	if i == len(es) {
+		b.Next = max(g.Offset, end)
+	}
+	return b
+}
