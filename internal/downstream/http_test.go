@@ -288,7 +288,7 @@ func TestAnswerBeyondTheBoundIsUnknown(t *testing.T) {
 
 func TestNothingSentIsNotSent(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port that nobody listens on in a moment
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestNothingSentIsNotSent(t *testing.T) {
 // silentListener accepts connections and never says a word.
 func silentListener(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed by the test's end
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

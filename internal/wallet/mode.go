@@ -10,6 +10,7 @@ import (
 // Kind is what a behaviour does with a request.
 type Kind string
 
+// The closed set of kinds.
 const (
 	Answer Kind = "answer" // the answer is Status, after Latency
 	Hang   Kind = "hang"   // no answer, until the client gives up or MaxHang has passed
@@ -181,7 +182,7 @@ func named(name string) (Mode, bool) {
 func ParseMode(b []byte) (Mode, error) {
 	var m Mode
 	if err := json.Unmarshal(b, &m); err != nil {
-		return m, fmt.Errorf("mode: %v", err)
+		return m, fmt.Errorf("mode: %w", err)
 	}
 	if len(m.Pay) == 0 && m.Name != "" {
 		base, ok := named(m.Name)

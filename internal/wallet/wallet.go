@@ -123,8 +123,7 @@ func (w *Wallet) draw(lookup bool) (fate, int) {
 func (w *Wallet) pay(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, w.config.MaxBody))
 	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			say(rw, http.StatusRequestEntityTooLarge, "error", "the body is too large")
 		}
 		return // a request that did not arrive whole has no effect
@@ -329,6 +328,8 @@ func (w *Wallet) Run(ctx context.Context, addr string, ready func(net.Addr)) err
 	if server.Shutdown(grace) != nil {
 		_ = server.Close() // what still hangs is meant to
 	}
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("wallet: serve on %s: %w", addr, err)
+	}
 	return nil
 }
