@@ -119,21 +119,23 @@ func (s *Store) Settle(ctx context.Context, owner string, ss []order.Settlement)
 		return nil, err
 	}
 	defer s.mu.Unlock()
+	now := s.now()
 	out := make([]order.Settled, len(ss))
 	for i := range ss {
-		out[i] = s.settle(owner, &ss[i])
+		out[i] = s.settle(owner, &ss[i], now)
+	}
+	for i := range ss { // what missed is looked at when all others are done, as in the database
+		if r := s.row(ss[i].ID); r != nil && out[i] != order.Applied {
+			out[i] = s.late(r, owner, &ss[i], now)
+		}
 	}
 	return out, nil
 }
 
-func (s *Store) settle(owner string, t *order.Settlement) order.Settled {
+func (s *Store) settle(owner string, t *order.Settlement, now time.Time) order.Settled {
 	r := s.row(t.ID)
-	if r == nil {
+	if r == nil || r.Version != t.Version || r.State != order.Processing {
 		return order.Stale
-	}
-	now := s.now()
-	if r.Version != t.Version || r.State != order.Processing {
-		return s.late(r, owner, t, now)
 	}
 	r.Attempts, r.AttemptsTotal, r.Lookups = t.Attempts, t.AttemptsTotal, t.Lookups
 	r.Outcome, r.Reason, r.Detail = t.Outcome, t.Reason, fit(t.Detail, order.MaxDetail)

@@ -103,8 +103,8 @@ func (s *Store) Settle(ctx context.Context, owner string, ss []order.Settlement)
 	if err != nil {
 		return nil, err
 	}
-	var late []int // sorted by order
-	for _, i := range sorted {
+	var late []int
+	for i := range ss {
 		if out[i] != order.Applied && ss[i].State.Final() {
 			late = append(late, i)
 		}

@@ -1,0 +1,70 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// SessionSettings reads settings of a session of the store.
+func SessionSettings(t *testing.T, s *Store, names ...string) []string {
+	t.Helper()
+	out := make([]string, len(names))
+	for i, name := range names {
+		if err := s.pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&out[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// Plan explains a prepared statement with a plan kept for all arguments.
+func Plan(t *testing.T, s *Store, name string) string {
+	t.Helper()
+	statements := map[string]struct{ sql, args string }{
+		"admit":  {admitSQL, "NULL, NULL, NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
+		"settle": {settleSQL, "NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
+		"tell":   {settleTellSQL, "NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
+		"known":  {knownSQL, "NULL, '{}', '{}', '{}'"},
+		"renew":  {renewSQL, "NULL, NULL, '{}', '{}'"},
+		"begin":  {beginSQL, "NULL, NULL, '{}'"},
+	}
+	conn, err := s.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	st := statements[name]
+	for _, sql := range []string{"SET plan_cache_mode = force_generic_plan", "PREPARE " + name + " AS " + st.sql} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return explain(t, conn, "EXPLAIN EXECUTE "+name+"("+st.args+")")
+}
+
+// ClaimPlan explains the claim of n orders, planned as ClaimDue has it.
+func ClaimPlan(t *testing.T, s *Store, route string, n int) string {
+	t.Helper()
+	conn, err := s.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	return explain(t, conn, "EXPLAIN "+claimSQL, route, "w1", int64(1), n)
+}
+
+func explain(t *testing.T, conn *pgxpool.Conn, sql string, args ...any) string {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
