@@ -291,7 +291,7 @@ func TestAbortedAndControlRecordsAreLeftOut(t *testing.T) {
 		})
 		until(t, "the end of the log", func() bool {
 			_, feed := w.now()
-			return feed != nil && feed.positions()[0] == end
+			return feed != nil && feed.positions()[0] >= end // the last marker may come after its transaction has ended
 		})
 		if got := w.values(); !slices.Equal(got, want) {
 			t.Errorf("isolation %v: %q, want %q", isolation, got, want)
