@@ -29,7 +29,7 @@ func TestKillBetweenAnyTwoStepsLosesNothingAndAppliesNothingTwice(t *testing.T) 
 		{consumer.StepPushed, 1, wallet.Failing(503)},
 		{consumer.StepPushed, 100, wallet.Failing(503)},
 		{consumer.StepCommit, 1, wallet.Healthy(time.Millisecond)},
-		{consumer.StepCommit, 2, wallet.Failing(503)},
+		{consumer.StepCommit, 1, wallet.Failing(503)},
 	} {
 		t.Run(fmt.Sprintf("%s %d %s", c.step, c.nth, c.mode.Name), func(t *testing.T) {
 			t.Parallel()

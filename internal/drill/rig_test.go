@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -304,4 +305,38 @@ func tail(s string) string {
 		return s[len(s)-3000:]
 	}
 	return s
+}
+
+var dialer net.Dialer
+
+func record(key, value string, headers ...kgo.RecordHeader) *kgo.Record {
+	return &kgo.Record{Key: []byte(key), Value: []byte(value), Headers: headers}
+}
+
+func nullValue(key string, headers ...kgo.RecordHeader) *kgo.Record {
+	return &kgo.Record{Key: []byte(key), Headers: headers}
+}
+
+func nullKey(value string) *kgo.Record { return &kgo.Record{Value: []byte(value)} }
+
+func header(key, value string) kgo.RecordHeader {
+	return kgo.RecordHeader{Key: key, Value: []byte(value)}
+}
+
+// letters lists the dead letters, whole.
+func (r *rig) letters() []desk.Letter {
+	r.t.Helper()
+	list, err := r.store.ListDeadLetters(r.t.Context(), desk.LetterFilter{Route: route, Status: desk.Waiting})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var out []desk.Letter
+	for _, l := range list {
+		whole, err := r.store.ShowDeadLetter(r.t.Context(), l.ID)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		out = append(out, whole)
+	}
+	return out
 }
