@@ -30,11 +30,11 @@ type place struct {
 // checker follows what everybody does and holds it against the contract.
 type checker struct {
 	*world
-	seen    map[string]*seen
-	names   map[int64]string
-	buried  map[place]order.Reason // records that became dead letters
-	open    int                    // orders that are neither final nor dead
-	dirty   bool                   // something changed that conservation depends on
+	seen   map[string]*seen
+	names  map[int64]string
+	buried map[place]order.Reason // records that became dead letters
+	open   int                    // orders that are neither final nor dead
+	dirty  bool                   // something changed that conservation depends on
 }
 
 func newChecker(s *world) *checker {
@@ -54,6 +54,9 @@ func (c *checker) lease(owner string, o order.Order) {
 	}
 	s.owner, s.leased = owner, o.Version
 }
+
+// phase is where the order's row stood before the statement that is being made.
+func (c *checker) phase(id int64) order.Phase { return c.seen[c.names[id]].order.Phase }
 
 // observe reads an order's row and holds it against what it was.
 func (c *checker) observe(number string) {
@@ -126,8 +129,7 @@ func (c *checker) moved(number string, was, is order.Order) {
 		}
 	case order.Processing:
 		c.open++
-	case order.Discarded:
-		c.violate("I3", "%s is DISCARDED and nobody did that", number)
+	case order.Discarded: // from DEAD, which CanMove has seen to
 	}
 }
 
@@ -137,6 +139,9 @@ func (c *checker) settled(owner string, t order.Settlement) {
 	s := c.seen[number]
 	if s.owner != owner || s.leased != t.Version || s.order.Version != t.Version {
 		c.violate("I2", "%s was settled by %s at version %d: the lease is %s's at version %d", number, owner, t.Version, s.owner, s.leased)
+	}
+	if t.State == order.Dead && t.Outcome == order.OutcomeInvalid && s.order.Phase == order.InFlight {
+		s.unsure = false
 	}
 	if t.State == order.Processing && t.Phase == order.Replaying {
 		switch s.order.Phase {

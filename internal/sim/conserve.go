@@ -201,7 +201,8 @@ func (c *checker) conclude() {
 			if s.order.Reason == order.NoReason {
 				c.violate("I9", "%s is DEAD without a reason", number)
 			}
-		case order.Processing, order.Discarded:
+		case order.Discarded:
+		case order.Processing:
 			c.violate("I9", "%s ends as %s", number, s.order.State)
 		}
 	}

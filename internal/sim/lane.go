@@ -40,7 +40,6 @@ type generation struct {
 
 	waiting   bool // for a permit
 	late      int  // numbers the waits
-	isLate    bool
 	looking   bool // at the breaker, a little later
 	committed map[int32]int64
 	commits   int // calls under way
@@ -67,8 +66,10 @@ func newGeneration(w *worker, number int, ps []consumer.Position) *generation {
 
 // pump does everything that can be done now.
 func (g *generation) pump() {
-	for broker := range g.fetching {
-		g.fetch(broker)
+	// The brokers race for what the gate grants; a fixed order would let the first one win for ever.
+	first := g.rng.IntN(len(g.fetching))
+	for i := range g.fetching {
+		g.fetch((first + i) % len(g.fetching))
 	}
 	for g.lives() && g.admits < admitters && g.taking && g.admitNext() {
 	}
@@ -293,19 +294,18 @@ func (g *generation) breakerLets() bool {
 // permit takes a permit, and tells the gate when none comes in time.
 func (g *generation) permit() bool {
 	if g.acquire() {
-		if g.waiting && !g.isLate {
-			g.gate.Permit(false)
-		}
+		// Also a late one: when nothing else waits nobody asks again, and the gate would take the want of permits for
+		// lasting and leave out every partition that was read to its end.
+		g.gate.Permit(false)
 		g.waiting = false
 		return true
 	}
 	if !g.waiting {
-		g.waiting, g.isLate = true, false
+		g.waiting = true
 		g.late++
 		late := g.late
 		g.later(g.permitWait, func() {
 			if g.waiting && g.late == late && !g.over {
-				g.isLate = true
 				g.count("permit late")
 				g.gate.Permit(true)
 			}
@@ -339,7 +339,7 @@ func (g *generation) send(l *line) {
 
 func (g *generation) settleLater(l *line, a order.Answer) {
 	l.next = g.afterAttempt(&l.order, a)
-		g.settling = append(g.settling, l)
+	g.settling = append(g.settling, l)
 }
 
 // settleNext writes a batch of outcomes down.

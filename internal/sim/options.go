@@ -110,7 +110,7 @@ func (s *world) choose() {
 	n.lease = pick(1500*time.Millisecond, 2500*time.Millisecond, 5*time.Second)
 	n.drain = pick(300*time.Millisecond, 1500*time.Millisecond)
 	n.permitWait = 20 * time.Millisecond
-	n.queueBound = []int{4, 20, 200}[s.rng.IntN(3)]
+	n.queueBound = []int{8, 20, 200}[s.rng.IntN(3)]
 	n.batch = 1 + s.rng.IntN(8)
 	n.requeue = s.rng.IntN(2) == 0
 	n.policy = order.Policy{

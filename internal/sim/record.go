@@ -5,18 +5,20 @@ import (
 	"time"
 
 	"spillway/internal/desk"
+	"spillway/internal/memstore"
 	"spillway/order"
 )
 
 // record is the store as the workers reach it: away now and then, and watched by the checker at every statement.
 type record struct {
 	*world
-	rows      *memory
+	rows      *memstore.Store
 	awayUntil time.Time
+	begun     map[int64]time.Time // see ClaimDue
 }
 
 func newRecord(s *world) *record {
-	return &record{world: s, rows: newMemory(func() time.Time { return s.now })}
+	return &record{world: s, rows: memstore.New(func() time.Time { return s.now }), begun: map[int64]time.Time{}}
 }
 
 func (r *record) away() bool { return r.now.Before(r.awayUntil) }
@@ -50,6 +52,9 @@ func (r *record) Settle(ctx context.Context, owner string, ss []order.Settlement
 	for i, s := range ss {
 		switch out[i] {
 		case order.Applied:
+			if s.Phase == order.Unknown && s.Outcome != order.NoOutcome && r.checker.phase(s.ID) == order.InFlight {
+				r.begun[s.ID] = r.now
+			}
 			r.checker.settled(owner, s)
 		case order.Stale:
 			r.count("settled too late")
@@ -113,42 +118,58 @@ func (r *record) Begin(ctx context.Context, owner string, lease time.Duration, i
 	return out, err
 }
 
-// ClaimDue leases orders that are due.
+// ClaimDue leases orders that are due. An attempt whose end nobody wrote down may have begun until its lease was over,
+// and one that ended unknown until it was settled: the grace counts from there. (The row says when the attempt was
+// leased; it is sent later, when there is a permit.)
 func (r *record) ClaimDue(ctx context.Context, owner string, lease time.Duration, n int) ([]order.Order, error) {
 	if r.away() {
 		return nil, errAway
 	}
 	out, err := r.rows.ClaimDue(ctx, route, owner, lease, n)
-	for _, o := range out {
+	for i, o := range out {
+		if r.checker.phase(o.ID) == order.InFlight {
+			r.begun[o.ID] = r.now
+		}
+		if at := r.begun[o.ID]; at.After(o.LastAttempt) {
+			out[i].LastAttempt = at
+		}
 		r.checker.lease(owner, o)
 		r.checker.observe(o.Number)
 	}
 	return out, err
 }
 
-// operator sends a dead letter back from time to time.
+// operator looks at the dead letters from time to time: one is sent back, few are given up.
 func (s *world) operator() {
 	if s.calmed || !s.requeue {
 		return
 	}
 	s.after(s.between(time.Second, 4*time.Second), s.operator)
-	ctx := context.Background()
-	letters, err := s.store.rows.ListDeadLetters(ctx, desk.LetterFilter{Route: route})
+	ctx, by := context.Background(), desk.Sign{Operator: "op"}
+	letters, err := s.store.rows.ListDeadLetters(ctx, desk.LetterFilter{Route: route, Status: desk.Waiting, Limit: desk.MaxPage})
 	if err != nil {
 		s.violate("I8", "dead letters cannot be listed: %v", err)
 		return
 	}
 	for _, l := range letters {
-		if l.Status != desk.Waiting || l.OrderID == 0 || !s.chance(0.5) {
+		if l.OrderID == 0 || !s.chance(0.5) {
 			continue
 		}
-		if _, err := s.store.rows.Requeue(ctx, desk.Sign{Operator: "op"}, []desk.Requeue{{ID: l.ID}}); err != nil {
-			s.violate("I8", "dead letter %d cannot be requeued: %v", l.ID, err)
+		var done []desk.Resolved
+		what := "requeue"
+		if s.chance(0.1) {
+			what = "discard"
+			done, err = s.store.rows.Discard(ctx, by, []int64{l.ID})
+		} else {
+			done, err = s.store.rows.Requeue(ctx, by, []desk.Requeue{{ID: l.ID}})
+		}
+		if err != nil || done[0].Err != nil {
+			s.violate("I8", "%s of dead letter %d: %v, %v", what, l.ID, err, done)
 			return
 		}
-		s.count("requeue")
-		s.note("operator: requeues %s", l.Number)
-		s.checker.observe(s.checker.names[l.OrderID])
+		s.count(what)
+		s.note("operator: %s %s", what, l.Number)
+		s.checker.observe(l.Number)
 		return
 	}
 }
