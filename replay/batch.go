@@ -223,7 +223,8 @@ func (b *batch) collect(m *member) int {
 	for {
 		n++
 		b.answered(m.answer.Outcome)
-		m.next = b.policy.AfterAttempt(&m.order, m.answer, time.Now(), rand.Float64())
+		jitter := rand.Float64() //nolint:gosec // it spreads retries and guards nothing
+		m.next = b.policy.AfterAttempt(&m.order, m.answer, time.Now(), jitter)
 		b.unsettle = append(b.unsettle, m)
 		select {
 		case m = <-b.answers:

@@ -32,7 +32,9 @@ func (w *world) scan(e *replay.Engine, ended <-chan struct{}) {
 			if o.Phase == order.Unknown {
 				next = w.policy.AfterLookup(&o, w.service.lookup(o.Number), time.Now(), 0)
 			}
-			w.store.Settle(w.t.Context(), "scanner", []order.Settlement{o.Settle(next)})
+			if _, err := w.store.Settle(w.t.Context(), "scanner", []order.Settlement{o.Settle(next)}); err != nil {
+				w.t.Errorf("settle: %v", err)
+			}
 			if next.Phase == order.Replaying {
 				if err := e.Push(w.t.Context(), []order.Spilled{{Order: o, NotBefore: next.NotBefore}}); err != nil {
 					w.t.Errorf("push: %v", err)

@@ -22,7 +22,8 @@ type Config struct {
 	InFlight int
 	// Batch bounds the entries of one claim, 1 to MaxClaim, default 32.
 	Batch int
-	// Bytes bounds the entries in flight, in bytes as queued; a larger one goes alone. Default 16 MiB.
+	// Bytes bounds the entries in flight, in bytes as queued: none is claimed beyond it, but the last one claimed below it
+	// may reach above, whatever its size. Default 16 MiB.
 	Bytes int
 	// Rate bounds the attempts begun per second. Default 0: no bound but the permits and the pace.
 	Rate float64

@@ -88,6 +88,9 @@ func (it *Item) Encode() ([]byte, error) {
 	if err := it.check(); err != nil {
 		return nil, err
 	}
+	if n := base64.StdEncoding.EncodedLen(len(it.Message.Key) + len(it.Message.Value)); n > MaxItem {
+		return nil, fmt.Errorf("item of more than %d bytes: at most %d", n, MaxItem) // known without writing it
+	}
 	w := itemJSON{
 		V: itemVersion, ID: it.ID, Route: it.Route, Number: it.Number,
 		Attempts: it.Attempts, Reason: it.Reason, SpilledAt: it.SpilledAt,

@@ -56,7 +56,7 @@ func TestItemKeepsTheRecordByteByByte(t *testing.T) {
 		"markup":          func(it *replay.Item) { it.Number = `<b>&"'` + "\u2028" },
 		"no timestamp":    func(it *replay.Item) { it.Message.Time = time.UnixMilli(-1).UTC() },
 		"absurd time":     func(it *replay.Item) { it.Message.Time = time.UnixMilli(1 << 60).UTC() },
-		"large value":     func(it *replay.Item) { it.Message.Value = bytes.Repeat([]byte{0xaa}, 3<<20) },
+		"large value":     func(it *replay.Item) { it.Message.Value = bytes.Repeat([]byte{0xaa}, 300_000) },
 		"never attempted": func(it *replay.Item) { it.Attempts, it.Reason = 0, order.NoReason },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,8 +85,8 @@ func TestUnreadableItemsAreRefusedWithTheReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	change := func(old, new string) string {
-		out := strings.Replace(string(good), old, new, 1)
+	change := func(old, fresh string) string {
+		out := strings.Replace(string(good), old, fresh, 1)
 		if out == string(good) {
 			t.Fatalf("%q is not in the item", old)
 		}

@@ -48,7 +48,7 @@ func TestQueueCanBeWorkedOffOnAServerWithoutMemory(t *testing.T) {
 	expired := r.claim(t, 5, long)
 	held := r.claim(t, 20, long)
 	do(t, db, "ZADD", r.key("lease"), "XX", 1, expired.Key) // its worker died long ago
-	do(t, db, "SCRIPT", "FLUSH") // loading the scripts must not fail either
+	do(t, db, "SCRIPT", "FLUSH")                            // loading the scripts must not fail either
 	do(t, db, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	do(t, db, "CONFIG", "SET", "maxmemory", "1mb")
 
@@ -147,7 +147,8 @@ func TestQueueOutlivesAKilledServer(t *testing.T) {
 
 func TestClaimWithoutALeaseIsFound(t *testing.T) {
 	t.Parallel()
-	onEach(t, 1000, func(t *testing.T, r rig) {
+	onEach(t, 1000, func(r rig) {
+		t := r.t
 		r.push(t, entries(1, 6)...)
 		lost := r.claim(t, 3, long)
 		kept := r.claim(t, 1, long)
@@ -169,7 +170,8 @@ func TestClaimWithoutALeaseIsFound(t *testing.T) {
 
 func TestIDsWithoutEntriesAreForgotten(t *testing.T) {
 	t.Parallel()
-	onEach(t, 1000, func(t *testing.T, r rig) {
+	onEach(t, 1000, func(r rig) {
+		t := r.t
 		r.push(t, entries(1, 6)...)
 		do(t, r.shell, "DEL", r.key("ready")) // an eviction, or a hand
 		r.wantHas(t, "[true true]", 1, 6)
@@ -184,7 +186,8 @@ func TestIDsWithoutEntriesAreForgotten(t *testing.T) {
 
 func TestForeignEntriesBreakNothing(t *testing.T) {
 	t.Parallel()
-	onEach(t, 1000, func(t *testing.T, r rig) {
+	onEach(t, 1000, func(r rig) {
+		t := r.t
 		junk := []string{"", "null", "[]", "{}", `{"v":1}xx`, `{"v":99}`, strings.Repeat("a", 1<<20)}
 		for _, j := range junk {
 			do(t, r.shell, "RPUSH", r.key("ready"), j)
@@ -199,7 +202,8 @@ func TestForeignEntriesBreakNothing(t *testing.T) {
 
 func TestWrongTypeOfKeyIsAnErrorAndNotAnEmptyQueue(t *testing.T) {
 	t.Parallel()
-	onEach(t, 1000, func(t *testing.T, r rig) {
+	onEach(t, 1000, func(r rig) {
+		t := r.t
 		do(t, r.shell, "SET", r.key("ready"), "x")
 		if _, err := r.queue.Claim(t.Context(), "w1", 1, anySize, long); err == nil {
 			t.Error("claim found nothing wrong")
