@@ -54,9 +54,6 @@ func newBatch(s *Scanner, orders []order.Order, claimed time.Time, open bool) *b
 	return b
 }
 
-// free is how many permits a claim may count on.
-func (s *Scanner) free() int { return s.calls.Free(order.LaneCompensate) }
-
 // rescue puts those orders into the replay queue again that it does not have, and puts all of them off by the route's
 // patience. Whatever goes wrong here, they are due again.
 func (b *batch) rescue(ctx context.Context) {

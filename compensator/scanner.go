@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"spillway/order"
 )
 
 // Causes that end the contexts of Run.
@@ -51,7 +53,7 @@ func (s *Scanner) scan(ctx, calls, tail context.Context) {
 	for ctx.Err() == nil {
 		var r round
 		open := s.calls.LookupOpen()
-		if n := p.claim(s.free(), open); n > 0 {
+		if n := p.claim(s.calls.Free(order.LaneCompensate), open); n > 0 {
 			r = s.round(ctx, calls, tail, n, open)
 		}
 		s.rest(ctx, p.after(r), r.refused)
