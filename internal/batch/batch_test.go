@@ -310,5 +310,7 @@ func BenchmarkDo(b *testing.B) {
 		}
 	})
 	cancel()
-	<-ended
+	if err := <-ended; err != nil {
+		b.Error(err)
+	}
 }

@@ -5,7 +5,9 @@ package desk
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"spillway/order"
 )
@@ -55,9 +57,22 @@ type OrderView struct {
 	Letter  int64   // the dead letter that waits for a person; zero if none does
 }
 
+// Fit makes free text fit for a column and a terminal: valid UTF-8 without NUL, at most order.MaxDetail bytes. One text
+// that does not fit would otherwise fail its batch, for ever.
+func Fit(s string) string {
+	if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
+		s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
+	}
+	if len(s) > order.MaxDetail {
+		s = strings.ToValidUTF8(s[:order.MaxDetail-3], "") + "..."
+	}
+	return s
+}
+
 // EventKind is the closed set of what an order's history tells.
 type EventKind string
 
+// What an order's history tells.
 const (
 	Transition EventKind = "transition" // the order moved
 	Conflict   EventKind = "conflict"   // a late answer contradicted the final state; nothing moved
@@ -84,6 +99,7 @@ type Event struct {
 // LetterStatus is where a dead letter stands. The numbers are stored in Postgres.
 type LetterStatus int16
 
+// Where a dead letter can stand.
 const (
 	Waiting   LetterStatus = 1
 	Requeued  LetterStatus = 2
@@ -209,6 +225,13 @@ type Tally struct {
 	OrderLetters map[LetterStatus]int64
 }
 
+// NewTally returns an empty tally.
+func NewTally() Tally {
+	return Tally{
+		Orders: make(map[Place]int64), Letters: make(map[LetterStatus]int64), OrderLetters: make(map[LetterStatus]int64),
+	}
+}
+
 // Total is how many orders there are, in whatever state.
 func (t Tally) Total() int64 {
 	var n int64
@@ -266,7 +289,7 @@ func (l *Letter) Obstacle(number string, requeue bool) error {
 		return fmt.Errorf("dead letter %d is a queue item that can't be read; its order, if it has one, stands in the record by itself: %w", l.ID, ErrRefused)
 	}
 	if err := order.CheckNumber(number); err != nil {
-		return fmt.Errorf("dead letter %d can't become an order: %v: %w", l.ID, err, ErrRefused)
+		return fmt.Errorf("dead letter %d can't become an order: %s: %w", l.ID, err.Error(), ErrRefused)
 	}
 	return nil
 }

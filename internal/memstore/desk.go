@@ -134,7 +134,7 @@ func (s *Store) revive(l *desk.Letter, number string, by desk.Sign, now time.Tim
 		}
 		r = &row{Order: order.Order{
 			Route: l.Route, Number: number, Message: l.Message, State: order.Processing, Phase: order.Replaying, Version: 1,
-			Life: l.Life + 1, Reason: order.Requeued, Detail: fit(by.Note, order.MaxDetail),
+			Life: l.Life + 1, Reason: order.Requeued, Detail: desk.Fit(by.Note),
 			AdmittedAt: now, Due: now, UpdatedAt: now,
 		}}
 		s.insert(r)
@@ -144,7 +144,7 @@ func (s *Store) revive(l *desk.Letter, number string, by desk.Sign, now time.Tim
 	t := order.Policy{}.Requeue(now)
 	r.letter, r.Life = nil, r.Life+1
 	r.Attempts, r.AttemptsTotal, r.Lookups = 0, 0, 0
-	r.Outcome, r.Reason, r.Detail = t.Outcome, t.Reason, fit(by.Note, order.MaxDetail)
+	r.Outcome, r.Reason, r.Detail = t.Outcome, t.Reason, desk.Fit(by.Note)
 	s.move(r, t.State, t.Phase, t.Due, now)
 	s.tell(r, order.Dead, by.Operator, now)
 	return r, nil
@@ -161,7 +161,7 @@ func (s *Store) Discard(ctx context.Context, by desk.Sign, ids []int64) ([]desk.
 			return desk.Resolved{ID: l.ID, OrderID: l.OrderID, Err: err}
 		}
 		if r := s.row(l.OrderID); r != nil {
-			r.letter, r.Reason, r.Detail = nil, order.DiscardedByOperator, fit(by.Note, order.MaxDetail)
+			r.letter, r.Reason, r.Detail = nil, order.DiscardedByOperator, desk.Fit(by.Note)
 			s.move(r, order.Discarded, order.NoPhase, now, now)
 			s.tell(r, order.Dead, by.Operator, now)
 		}
@@ -172,7 +172,7 @@ func (s *Store) Discard(ctx context.Context, by desk.Sign, ids []int64) ([]desk.
 
 // sign closes a letter.
 func sign(l *desk.Letter, status desk.LetterStatus, by desk.Sign, now time.Time) {
-	l.Status, l.ResolvedAt, l.ResolvedBy, l.Note = status, now, by.Operator, fit(by.Note, order.MaxDetail)
+	l.Status, l.ResolvedAt, l.ResolvedBy, l.Note = status, now, by.Operator, desk.Fit(by.Note)
 }
 
 func (s *Store) resolve(ctx context.Context, by desk.Sign, n int, one func(i int, now time.Time) desk.Resolved) ([]desk.Resolved, error) {
@@ -199,7 +199,10 @@ func (s *Store) Counts(ctx context.Context, route string) (desk.Counts, error) {
 		return desk.Counts{}, err
 	}
 	defer s.mu.Unlock()
-	c := desk.Counts{Processing: map[order.Phase]int64{order.InFlight: 0, order.Replaying: 0, order.Unknown: 0}}
+	c := desk.Counts{Processing: make(map[order.Phase]int64)}
+	for _, p := range order.Phases() {
+		c.Processing[p] = 0
+	}
 	now := s.now()
 	for _, r := range s.live {
 		if r.Route == route {
@@ -221,9 +224,7 @@ func (s *Store) Tally(ctx context.Context, route string) (desk.Tally, error) {
 		return desk.Tally{}, err
 	}
 	defer s.mu.Unlock()
-	t := desk.Tally{
-		Orders: map[desk.Place]int64{}, Letters: map[desk.LetterStatus]int64{}, OrderLetters: map[desk.LetterStatus]int64{},
-	}
+	t := desk.NewTally()
 	for _, r := range s.rows {
 		if r.Route == route {
 			t.Orders[desk.Place{State: r.State, Phase: r.Phase}]++

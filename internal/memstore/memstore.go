@@ -9,10 +9,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"spillway/internal/desk"
 	"spillway/order"
@@ -138,7 +136,7 @@ func (s *Store) settle(owner string, t *order.Settlement, now time.Time) order.S
 		return order.Stale
 	}
 	r.Attempts, r.AttemptsTotal, r.Lookups = t.Attempts, t.AttemptsTotal, t.Lookups
-	r.Outcome, r.Reason, r.Detail = t.Outcome, t.Reason, fit(t.Detail, order.MaxDetail)
+	r.Outcome, r.Reason, r.Detail = t.Outcome, t.Reason, desk.Fit(t.Detail)
 	due := t.Due
 	if due.IsZero() {
 		due = now
@@ -169,7 +167,7 @@ func (s *Store) late(r *row, owner string, t *order.Settlement, now time.Time) o
 	}
 	r.history = append(r.history, desk.Event{
 		Kind: kind, Version: r.Version, At: now, From: r.State, To: t.State, Outcome: t.Outcome, Reason: t.Reason,
-		Detail: fit(t.Detail, order.MaxDetail), AttemptsTotal: t.AttemptsTotal, Lookups: t.Lookups, Life: r.Life, Actor: owner,
+		Detail: desk.Fit(t.Detail), AttemptsTotal: t.AttemptsTotal, Lookups: t.Lookups, Life: r.Life, Actor: owner,
 	})
 	if kind == desk.Conflict {
 		return order.Conflict
@@ -262,7 +260,7 @@ func (s *Store) claim(r *row, owner string, due, now time.Time) {
 	switch r.Phase {
 	case order.InFlight:
 		r.Lookups, r.Outcome, r.Reason = 1, order.OutcomeUnknown, order.WorkerDied
-		r.Detail = fit("the lease of "+r.owner+" ran out", order.MaxDetail)
+		r.Detail = desk.Fit("the lease of " + r.owner + " ran out")
 		r.owner = owner
 		s.move(r, order.Processing, order.Unknown, due, now)
 		s.tell(r, order.Processing, owner, now)
@@ -294,8 +292,8 @@ func (s *Store) bury(d *order.DeadRecord) {
 		}
 	}
 	l := &desk.Letter{
-		Route: d.Route, Number: fit(d.Number, 2*order.MaxNumber), Message: clone(d.Message), Raw: bytes.Clone(d.Raw),
-		Unreadable: d.Raw != nil, Reason: d.Reason, Detail: fit(d.Detail, order.MaxDetail),
+		Route: d.Route, Number: desk.Fit(d.Number), Message: clone(d.Message), Raw: bytes.Clone(d.Raw),
+		Unreadable: d.Raw != nil, Reason: d.Reason, Detail: desk.Fit(d.Detail),
 	}
 	s.letter(l, s.now())
 }
@@ -323,15 +321,4 @@ func clone(m order.Message) order.Message {
 		m.Headers[i].Value = bytes.Clone(m.Headers[i].Value)
 	}
 	return m
-}
-
-// fit cuts text as the database's columns need it.
-func fit(s string, limit int) string {
-	if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
-		s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
-	}
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit-3], "") + "..."
-	}
-	return s
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"spillway/order"
@@ -16,10 +15,11 @@ import (
 
 const admitSQL = `
 INSERT INTO orders (route, number, topic, part, off, record_time, key, value, headers,
-	state, phase, version, owner, attempts, attempts_total, lookups, life, outcome, reason, detail,
-	admitted_at, last_attempt, due, updated_at)
+	state, phase, version, admitted_at, owner, last_attempt, attempts, attempts_total, lookups, life, updated_at,
+	outcome, reason, detail, due)
 SELECT $1, u.number, u.topic, u.part, u.off, u.record_time, u.key, u.value, u.headers,
-	1, 1, 1, $2, 1, 1, 0, 0, 0, '', '', now(), now(), now() + $3::bigint * interval '1 microsecond', now()
+	1, 1, 1, now(), $2, now(), 1, 1, 0, 0, now(),
+	0, '', '', now() + $3::bigint * interval '1 microsecond'
 FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], $9::bytea[], $10::bytea[], $11::bytea[])
 	AS u(number, topic, part, off, record_time, key, value, headers)
 ON CONFLICT (route, number) DO NOTHING
@@ -92,14 +92,12 @@ func (s *Store) insert(ctx context.Context, route, owner string, lease time.Dura
 	err := s.do(ctx, "admit orders", func(ctx context.Context) error {
 		before = time.Now()
 		ids = make([]int64, len(firsts))
-		rows, err := s.pool.Query(ctx, admitSQL, route, owner, micros(lease),
-			numbers, rs.topic, rs.part, rs.off, rs.time, rs.key, rs.value, rs.headers)
-		if err != nil {
-			return err
-		}
 		var id int64
 		var number string
-		_, err = pgx.ForEachRow(rows, []any{&id, &number}, func() error {
+		args := []any{
+			route, owner, micros(lease), numbers, rs.topic, rs.part, rs.off, rs.time, rs.key, rs.value, rs.headers,
+		}
+		return s.each(ctx, admitSQL, args, []any{&id, &number}, func() error {
 			at, ok := slices.BinarySearch(numbers, number)
 			if !ok {
 				return fmt.Errorf("order %d came back under a number that was not sent", id)
@@ -107,7 +105,6 @@ func (s *Store) insert(ctx context.Context, route, owner string, lease time.Dura
 			ids[at] = id
 			return nil
 		})
-		return err
 	})
 	if err != nil {
 		return nil, err
@@ -148,18 +145,15 @@ func (s *Store) compare(ctx context.Context, route string, as []order.Admission,
 	numbers := make([]string, len(open))
 	values := make(pgtype.FlatArray[[]byte], len(open))
 	for k, i := range open {
-		ords[k], numbers[k], values[k] = int32(k), as[i].Number, as[i].Message.Value //nolint:gosec // at most MaxBatch
+		ords[k], numbers[k], values[k] = int32(k), as[i].Number, as[i].Message.Value
 	}
 	found := make([]bool, len(open))
 	err := s.do(ctx, "compare orders", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, knownSQL, route, ords, numbers, values)
-		if err != nil {
-			return err
-		}
 		var ord int32
 		var same bool
 		var o order.Order
-		_, err = pgx.ForEachRow(rows, []any{&ord, &o.ID, (*int16)(&o.State), (*int16)(&o.Phase), &o.Version, &same}, func() error {
+		targets := []any{&ord, &o.ID, (*int16)(&o.State), (*int16)(&o.Phase), &o.Version, &same}
+		return s.each(ctx, knownSQL, []any{route, ords, numbers, values}, targets, func() error {
 			i := open[ord]
 			found[ord] = true
 			out[i] = order.Admitted{Kind: order.Duplicate, Order: o}
@@ -169,7 +163,6 @@ func (s *Store) compare(ctx context.Context, route string, as []order.Admission,
 			}
 			return nil
 		})
-		return err
 	})
 	if err != nil {
 		return nil, err

@@ -76,6 +76,7 @@ func spread(b *testing.B, workers int, f func(batch int64) error) {
 }
 
 func benchStore(b *testing.B, workers int) {
+	b.Helper()
 	s, err := postgres.Open(b.Context(), postgres.Config{URL: benchURL(b)})
 	if err != nil {
 		b.Fatal(err)
@@ -109,10 +110,10 @@ func benchStore(b *testing.B, workers int) {
 
 const (
 	ceilingInsert = `INSERT INTO orders (route, number, topic, part, off, record_time, key, value,
-	state, phase, version, owner, attempts, attempts_total, lookups, life, outcome, reason, detail,
-	admitted_at, last_attempt, due, updated_at)
+	state, phase, version, admitted_at, owner, last_attempt, attempts, attempts_total, lookups, life, updated_at,
+	outcome, reason, detail, due)
 	SELECT 'pay', u.number, 'orders.in', u.part, u.off, now(), u.key, u.value,
-	1, 1, 1, 'worker-1', 1, 1, 0, 0, 0, '', '', now(), now(), now() + interval '1 minute', now()
+	1, 1, 1, now(), 'worker-1', now(), 1, 1, 0, 0, now(), 0, '', '', now() + interval '1 minute'
 	FROM unnest($1::text[], $2::int[], $3::bigint[], $4::bytea[], $5::bytea[]) AS u(number, part, off, key, value)
 	ON CONFLICT DO NOTHING RETURNING id`
 	ceilingUpdate = `UPDATE orders o SET version = 2, state = 2, phase = 0, owner = NULL, due = NULL, outcome = 1,
@@ -121,6 +122,7 @@ const (
 )
 
 func benchCeiling(b *testing.B, workers int) {
+	b.Helper()
 	c, err := pgxpool.ParseConfig(benchURL(b))
 	if err != nil {
 		b.Fatal(err)

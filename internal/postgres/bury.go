@@ -8,11 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"spillway/internal/desk"
 	"spillway/order"
 )
-
-// maxNumber bounds what is kept of a business number that is not a legal one.
-const maxNumber = 2 * order.MaxNumber
 
 const burySQL = `
 INSERT INTO dead_letters (route, number, topic, part, off, record_time, key, value, headers, raw, digest, reason, detail,
@@ -49,8 +47,8 @@ func (s *Store) Bury(ctx context.Context, ds []order.DeadRecord) error {
 	raws, digests := make(pgtype.FlatArray[[]byte], n), make(pgtype.FlatArray[[]byte], n)
 	for i, d := range sorted {
 		rs.add(&d.Message)
-		routes[i], numbers[i] = d.Route, fit(d.Number, maxNumber)
-		reasons[i], details[i] = string(d.Reason), fit(d.Detail, order.MaxDetail)
+		routes[i], numbers[i] = d.Route, desk.Fit(d.Number)
+		reasons[i], details[i] = string(d.Reason), desk.Fit(d.Detail)
 		raws[i], digests[i] = d.Raw, digest(d)
 	}
 	return s.do(ctx, "write dead letters", func(ctx context.Context) error {

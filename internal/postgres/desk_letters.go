@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"spillway/internal/desk"
 	"spillway/order"
 )
@@ -58,10 +56,10 @@ WITH l AS MATERIALIZED (
 	WHERE d.status = 1 AND d.order_id IS NULL AND d.raw IS NULL
 	ORDER BY d.id FOR UPDATE OF d),
 made AS (
-	INSERT INTO orders (route, number, topic, part, off, record_time, key, value, headers, state, phase, version, attempts,
-		attempts_total, lookups, life, outcome, reason, detail, admitted_at, due, updated_at)
-	SELECT route, now_number, topic, part, off, record_time, key, value, headers, 1, 2, 1, 0, 0, 0, life + 1, 0, $5::text,
-		$3::text, now(), now(), now()
+	INSERT INTO orders (route, number, topic, part, off, record_time, key, value, headers, state, phase, version,
+		admitted_at, attempts, attempts_total, lookups, due, life, outcome, reason, updated_at, detail)
+	SELECT route, now_number, topic, part, off, record_time, key, value, headers, 1, 2, 1,
+		now(), 0, 0, 0, now(), life + 1, 0, $5::text, now(), $3::text
 	FROM l ORDER BY route, now_number, id
 	ON CONFLICT (route, number) DO NOTHING
 	RETURNING *),
@@ -86,7 +84,7 @@ func (s *Store) Requeue(ctx context.Context, by desk.Sign, rs []desk.Requeue) ([
 	if err := checkResolve(by, len(ids)); err != nil {
 		return nil, err
 	}
-	note := fit(by.Note, order.MaxDetail)
+	note := desk.Fit(by.Note)
 	var made []int64
 	var numbers []string
 	for _, r := range rs {
@@ -118,7 +116,7 @@ func (s *Store) Discard(ctx context.Context, by desk.Sign, ids []int64) ([]desk.
 	if err := checkResolve(by, len(ids)); err != nil {
 		return nil, err
 	}
-	note := fit(by.Note, order.MaxDetail)
+	note := desk.Fit(by.Note)
 	done := map[int64]int64{}
 	err := s.resolve(ctx, "discard dead letters", done, discardOrdersSQL, ids, by.Operator, note, string(order.DiscardedByOperator))
 	if err == nil {
@@ -140,16 +138,11 @@ func checkResolve(by desk.Sign, n int) error {
 // resolve runs a statement that returns the letters it resolved, with their orders, into done.
 func (s *Store) resolve(ctx context.Context, what string, done map[int64]int64, statement string, args ...any) error {
 	return s.do(ctx, what, func(ctx context.Context) error {
-		rows, err := s.planned(ctx, statement, args)
-		if err != nil {
-			return err
-		}
 		var letter, id int64
-		_, err = pgx.ForEachRow(rows, []any{&letter, &id}, func() error {
+		return s.each(ctx, statement, planned(args), []any{&letter, &id}, func() error {
 			done[letter] = id
 			return nil
 		})
-		return err
 	})
 }
 

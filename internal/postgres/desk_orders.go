@@ -29,7 +29,7 @@ func (w *where) add(condition string, arg any) {
 
 // prefix narrows down a column in the C collation to texts that start with p, in a form that an index serves.
 func (w *where) prefix(column, p string) {
-	w.add(column+` LIKE %s`, strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(fit(p, maxNumber))+"%")
+	w.add(column+` LIKE %s`, strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(desk.Fit(p))+"%")
 }
 
 // olderThan narrows down a time.
@@ -44,13 +44,11 @@ func (w *where) String() string {
 	return " WHERE " + strings.Join(w.conditions, " AND ")
 }
 
-// planned runs a query with a plan for these arguments.
-func (s *Store) planned(ctx context.Context, query string, args []any) (pgx.Rows, error) {
-	return s.pool.Query(ctx, query, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
-}
+// planned puts before the arguments that the plan is to be made for them, and not kept.
+func planned(args []any) []any { return append([]any{pgx.QueryExecModeCacheDescribe}, args...) }
 
 // listColumns is orderColumns without the record's bytes.
-const listColumns = `o.id, o.route, o.number, o.topic, o.part, o.off, o.record_time, NULL::bytea, NULL::bytea, NULL::bytea,
+const listColumns = `o.id, o.route, o.number, NULL::bytea, o.topic, NULL::bytea, o.part, NULL::bytea, o.off, o.record_time,
 	o.state, o.phase, o.version, o.attempts, o.attempts_total, o.lookups, o.life, o.outcome, o.reason, o.detail,
 	o.admitted_at, o.last_attempt, o.due, o.updated_at, now()`
 
@@ -82,7 +80,7 @@ func (s *Store) ListOrders(ctx context.Context, f desk.OrderFilter) ([]order.Ord
 	query := "SELECT " + listColumns + " FROM orders o" + w.String() + " ORDER BY o.id DESC LIMIT " + strconv.Itoa(desk.Page(f.Limit))
 	var out []order.Order
 	err := s.do(ctx, "list orders", func(ctx context.Context) error {
-		rows, err := s.planned(ctx, query, w.args)
+		rows, err := s.pool.Query(ctx, query, planned(w.args)...)
 		if err != nil {
 			return err
 		}
@@ -149,7 +147,8 @@ func (s *Store) Counts(ctx context.Context, route string) (desk.Counts, error) {
 		if err := row.Scan(&flying, &replaying, &unknown, &oldest, &c.DeadWaiting); err != nil {
 			return err
 		}
-		c.Processing = map[order.Phase]int64{order.InFlight: flying, order.Replaying: replaying, order.Unknown: unknown}
+		c.Processing = make(map[order.Phase]int64)
+		c.Processing[order.InFlight], c.Processing[order.Replaying], c.Processing[order.Unknown] = flying, replaying, unknown
 		c.Capped = flying+replaying+unknown >= desk.CountLimit
 		c.Oldest = time.Duration(oldest) * time.Microsecond
 		return nil
@@ -168,17 +167,11 @@ SELECT CASE WHEN order_id IS NULL THEN 1 ELSE 2 END, status, 0, count(*) FROM de
 func (s *Store) Tally(ctx context.Context, route string) (desk.Tally, error) {
 	var t desk.Tally
 	err := s.do(ctx, "tally orders", func(ctx context.Context) error {
-		t = desk.Tally{
-			Orders: map[desk.Place]int64{}, Letters: map[desk.LetterStatus]int64{}, OrderLetters: map[desk.LetterStatus]int64{},
-		}
-		rows, err := s.planned(ctx, tallySQL, []any{route})
-		if err != nil {
-			return err
-		}
+		t = desk.NewTally()
 		var table int32
 		var a, b int16
 		var n int64
-		_, err = pgx.ForEachRow(rows, []any{&table, &a, &b, &n}, func() error {
+		return s.each(ctx, tallySQL, []any{pgx.QueryExecModeCacheDescribe, route}, []any{&table, &a, &b, &n}, func() error {
 			switch table {
 			case 0:
 				t.Orders[desk.Place{State: order.State(a), Phase: order.Phase(b)}] = n
@@ -189,7 +182,6 @@ func (s *Store) Tally(ctx context.Context, route string) (desk.Tally, error) {
 			}
 			return nil
 		})
-		return err
 	})
 	return t, err
 }
@@ -237,7 +229,7 @@ func (s *Store) ListDeadLetters(ctx context.Context, f desk.LetterFilter) ([]des
 	query := "SELECT " + letterColumns + " FROM dead_letters d" + w.String() + " ORDER BY d.id DESC LIMIT " + strconv.Itoa(desk.Page(f.Limit))
 	var out []desk.Letter
 	err := s.do(ctx, "list dead letters", func(ctx context.Context) error {
-		rows, err := s.planned(ctx, query, w.args)
+		rows, err := s.pool.Query(ctx, query, planned(w.args)...)
 		if err != nil {
 			return err
 		}

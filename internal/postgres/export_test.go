@@ -24,12 +24,12 @@ func SessionSettings(t *testing.T, s *Store, names ...string) []string {
 func Plan(t *testing.T, s *Store, name string) string {
 	t.Helper()
 	statements := map[string]struct{ sql, args string }{
-		"admit":  {admitSQL, "NULL, NULL, NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
-		"settle": {settleSQL, "NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
-		"tell":   {settleTellSQL, "NULL, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
-		"known":  {knownSQL, "NULL, '{}', '{}', '{}'"},
-		"renew":  {renewSQL, "NULL, NULL, '{}', '{}'"},
-		"begin":  {beginSQL, "NULL, NULL, '{}'"},
+		"admit":  {admitSQL, "'pay', 'w1', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
+		"settle": {settleSQL, "'w1', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
+		"tell":   {settleTellSQL, "'w1', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
+		"known":  {knownSQL, "'w1', '{}', '{}', '{}'"},
+		"renew":  {renewSQL, "'w1', 1, '{}', '{}'"},
+		"begin":  {beginSQL, "'w1', 1, '{}'"},
 	}
 	conn, err := s.pool.Acquire(t.Context())
 	if err != nil {

@@ -37,16 +37,11 @@ func (s *Store) Renew(ctx context.Context, owner string, lease time.Duration, ls
 	held := make(map[order.Lease]bool, len(sorted))
 	err := s.do(ctx, "renew leases", func(ctx context.Context) error {
 		clear(held)
-		rows, err := s.pool.Query(ctx, renewSQL, owner, micros(lease), ids, versions)
-		if err != nil {
-			return err
-		}
 		var l order.Lease
-		_, err = pgx.ForEachRow(rows, []any{&l.ID, &l.Version}, func() error {
+		return s.each(ctx, renewSQL, []any{owner, micros(lease), ids, versions}, []any{&l.ID, &l.Version}, func() error {
 			held[l] = true
 			return nil
 		})
-		return err
 	})
 	if err != nil {
 		return nil, err

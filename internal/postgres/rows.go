@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -15,7 +13,7 @@ import (
 )
 
 // orderColumns is a whole row of orders, named o, and the database's clock, as scanOrder reads them.
-const orderColumns = `o.id, o.route, o.number, o.topic, o.part, o.off, o.record_time, o.key, o.value, o.headers,
+const orderColumns = `o.id, o.route, o.number, o.key, o.topic, o.value, o.part, o.headers, o.off, o.record_time,
 	o.state, o.phase, o.version, o.attempts, o.attempts_total, o.lookups, o.life, o.outcome, o.reason, o.detail,
 	o.admitted_at, o.last_attempt, o.due, o.updated_at, now()`
 
@@ -25,7 +23,7 @@ func scanOrder(row pgx.Row, more ...any) (o order.Order, now time.Time, err erro
 	var headers []byte
 	m := &o.Message
 	targets := append([]any{
-		&o.ID, &o.Route, &o.Number, &m.Topic, &m.Partition, &m.Offset, &recorded, &m.Key, &m.Value, &headers,
+		&o.ID, &o.Route, &o.Number, &m.Key, &m.Topic, &m.Value, &m.Partition, &headers, &m.Offset, &recorded,
 		(*int16)(&o.State), (*int16)(&o.Phase), &o.Version, &o.Attempts, &o.AttemptsTotal, &o.Lookups, &o.Life,
 		(*int16)(&o.Outcome), (*string)(&o.Reason), &o.Detail,
 		&o.AdmittedAt, &lastAttempt, &due, &o.UpdatedAt, &now,
@@ -60,18 +58,6 @@ func stamp(t time.Time) pgtype.Timestamptz {
 // micros is a wait as an SQL bigint, never negative.
 func micros(d time.Duration) int64 { return max(0, d.Microseconds()) }
 
-// fit makes free text fit for a column: valid UTF-8 without NUL, at most limit bytes. One text that does not fit would
-// otherwise fail the batch, for ever.
-func fit(s string, limit int) string {
-	if strings.IndexByte(s, 0) >= 0 || !utf8.ValidString(s) {
-		s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
-	}
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit-3], "") + "..."
-	}
-	return s
-}
-
 // digest tells records apart that stand at the same place of topics of the same name: SHA-256 over all there is of the
 // record, or over the raw bytes.
 func digest(d *order.DeadRecord) []byte {
@@ -91,7 +77,7 @@ func digest(d *order.DeadRecord) []byte {
 		return h.Sum(nil)
 	}
 	m := &d.Message
-	buf = binary.BigEndian.AppendUint64(nil, uint64(m.Time.UnixMilli())) //nolint:gosec // bits, not a number
+	buf = binary.BigEndian.AppendUint64(nil, uint64(m.Time.UnixMilli()))
 	h.Write(buf)
 	add(m.Key)
 	add(m.Value)

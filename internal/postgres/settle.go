@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"spillway/internal/desk"
 	"spillway/order"
 )
@@ -84,12 +82,8 @@ func (s *Store) Settle(ctx context.Context, owner string, ss []order.Settlement)
 		for i := range out {
 			out[i] = order.Stale
 		}
-		rows, err := s.pool.Query(ctx, statement, u.args(owner)...)
-		if err != nil {
-			return err
-		}
 		var l order.Lease
-		_, err = pgx.ForEachRow(rows, []any{&l.ID, &l.Version}, func() error {
+		return s.each(ctx, statement, u.args(owner), []any{&l.ID, &l.Version}, func() error {
 			l.Version-- // as it was
 			at, ok := slices.BinarySearchFunc(firsts, l, func(i int, l order.Lease) int { return compareLease(leaseOf(&ss[i]), l) })
 			if !ok {
@@ -98,7 +92,6 @@ func (s *Store) Settle(ctx context.Context, owner string, ss []order.Settlement)
 			out[firsts[at]] = order.Applied
 			return nil
 		})
-		return err
 	})
 	if err != nil {
 		return nil, err
@@ -159,7 +152,7 @@ func newSettlements(ss []order.Settlement, sorted []int) (u settlements, firsts 
 		u.attemptsTotal = append(u.attemptsTotal, int32(t.AttemptsTotal)) //nolint:gosec // bounded by the policy
 		u.lookups = append(u.lookups, int32(t.Lookups))                   //nolint:gosec // bounded by the policy
 		u.reason = append(u.reason, string(t.Reason))
-		u.detail = append(u.detail, fit(t.Detail, order.MaxDetail))
+		u.detail = append(u.detail, desk.Fit(t.Detail))
 		u.told = append(u.told, told)
 	}
 	return u, firsts
@@ -195,17 +188,12 @@ func (s *Store) tellLate(ctx context.Context, owner string, ss []order.Settlemen
 	}
 	stands := make(map[int64]stand, len(late))
 	err := s.do(ctx, "read orders that were settled otherwise", func(ctx context.Context) error {
-		rows, err := s.pool.Query(ctx, standSQL, ids)
-		if err != nil {
-			return err
-		}
 		var id int64
 		var at stand
-		_, err = pgx.ForEachRow(rows, []any{&id, &at.version, (*int16)(&at.state), &at.life}, func() error {
+		return s.each(ctx, standSQL, []any{ids}, []any{&id, &at.version, (*int16)(&at.state), &at.life}, func() error {
 			stands[id] = at
 			return nil
 		})
-		return err
 	})
 	if err != nil {
 		return err
@@ -231,7 +219,7 @@ func (s *Store) tellLate(ctx context.Context, owner string, ss []order.Settlemen
 		u.attemptsTotal = append(u.attemptsTotal, int32(t.AttemptsTotal)) //nolint:gosec // bounded by the policy
 		u.lookups = append(u.lookups, int32(t.Lookups))                   //nolint:gosec // bounded by the policy
 		u.state, u.outcome = append(u.state, int16(t.State)), append(u.outcome, int16(t.Outcome))
-		u.reason, u.detail = append(u.reason, string(t.Reason)), append(u.detail, fit(t.Detail, order.MaxDetail))
+		u.reason, u.detail = append(u.reason, string(t.Reason)), append(u.detail, desk.Fit(t.Detail))
 		life, from, kind = append(life, at.life), append(from, int16(at.state)), append(kind, string(k))
 	}
 	if len(u.id) == 0 {

@@ -84,11 +84,22 @@ func (s *Store) do(ctx context.Context, what string, f func(ctx context.Context)
 	}
 }
 
-// inTx is do with a transaction around f.
-func (s *Store) inTx(ctx context.Context, what string, f func(ctx context.Context, tx pgx.Tx) error) error {
-	return s.do(ctx, what, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return f(ctx, tx) })
-	})
+// each runs a query and calls f for each row, whose columns were read into targets.
+func (s *Store) each(ctx context.Context, query string, args, targets []any, f func() error) error {
+	rows, err := s.pool.Query(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(targets...); err != nil {
+			return err
+		}
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // undone reports whether the server rolled a statement back for the sake of another session: a deadlock or a

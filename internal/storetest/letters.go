@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"time"
 
 	"spillway/internal/desk"
 	"spillway/order"
@@ -27,7 +26,7 @@ func deadLetters() map[string]func(*fixture) {
 	}
 }
 
-var ann = desk.Sign{Operator: "ann", Note: "service was mended"}
+func ann() desk.Sign { return desk.Sign{Operator: "ann", Note: "service was mended"} }
 
 func (f *fixture) dead(number string, reason order.Reason) order.DeadRecord {
 	return order.DeadRecord{
@@ -54,20 +53,17 @@ func bury(f *fixture) {
 		}
 		full, err := f.s.ShowDeadLetter(f.Context(), l.ID)
 		f.must(err)
-		switch full.Reason {
-		case order.Undecodable:
-			f.sameMessage(full.Message, d.Message)
-			if full.Number != "" || full.Detail != "at byte 0" {
-				f.Errorf("letter %+v", full)
-			}
-		default:
-			if full.Number != "bad?number?" || full.Detail != "a?b" {
-				f.Errorf("letter %+v", full)
-			}
+		want, number, detail := d, "", "at byte 0"
+		if full.Reason == order.NoNumber {
+			want, number, detail = wild, "bad?number?", "a?b"
+		}
+		f.sameMessage(full.Message, want.Message)
+		if full.Reason != want.Reason || full.Number != number || full.Detail != detail {
+			f.Errorf("letter %+v", full)
 		}
 	}
 	// A record that was resolved stays resolved when it is delivered again.
-	_, err := f.s.Discard(f.Context(), ann, []int64{ls[0].ID, ls[1].ID})
+	_, err := f.s.Discard(f.Context(), ann(), []int64{ls[0].ID, ls[1].ID})
 	f.must(err)
 	f.must(f.s.Bury(f.Context(), []order.DeadRecord{d, wild}))
 	if n := len(f.waiting()); n != 0 {
@@ -101,7 +97,7 @@ func buryRaw(f *fixture) {
 			f.Errorf("no letter keeps %q", d.Raw)
 		}
 	}
-	_, err := f.s.Discard(f.Context(), ann, []int64{ls[0].ID})
+	_, err := f.s.Discard(f.Context(), ann(), []int64{ls[0].ID})
 	f.must(err)
 	f.must(f.s.Bury(f.Context(), items))
 	if n := len(f.waiting()); n != len(items) {
@@ -121,7 +117,7 @@ func buryAnew(f *fixture) {
 
 func (f *fixture) requeue(rs ...desk.Requeue) []desk.Resolved {
 	f.Helper()
-	got, err := f.s.Requeue(f.Context(), ann, rs)
+	got, err := f.s.Requeue(f.Context(), ann(), rs)
 	f.must(err)
 	if len(got) != len(rs) {
 		f.Fatalf("%d answers to %d requeues", len(got), len(rs))
@@ -143,16 +139,16 @@ func requeue(f *fixture) {
 	v := f.view("T-1")
 	f.stands(v.Order, order.Processing, order.Unknown, 3)
 	f.counts(v.Order, 0, 0, 0, 1)
-	if v.Order.Reason != order.Requeued || v.Order.Detail != ann.Note || v.Order.LastAttempt.IsZero() || v.Letter != 0 {
+	if v.Order.Reason != order.Requeued || v.Order.Detail != ann().Note || v.Order.LastAttempt.IsZero() || v.Letter != 0 {
 		f.Errorf("order %+v, letter %d", v.Order, v.Letter)
 	}
 	e := v.History[len(v.History)-1]
-	if e.Actor != "ann" || e.From != order.Dead || e.To != order.Processing || e.Phase != order.Unknown || e.Life != 1 || e.Detail != ann.Note {
+	if e.Actor != "ann" || e.From != order.Dead || e.To != order.Processing || e.Phase != order.Unknown || e.Life != 1 || e.Detail != ann().Note {
 		f.Errorf("entry %+v", e)
 	}
 	l, err := f.s.ShowDeadLetter(f.Context(), letter)
 	f.must(err)
-	if l.Status != desk.Requeued || l.ResolvedBy != "ann" || l.Note != ann.Note || l.ResolvedAt.IsZero() || l.AttemptsTotal != 5 {
+	if l.Status != desk.Requeued || l.ResolvedBy != "ann" || l.Note != ann().Note || l.ResolvedAt.IsZero() || l.AttemptsTotal != 5 {
 		f.Errorf("letter %+v", l)
 	}
 	c := f.claim("w2", 10)
@@ -177,7 +173,7 @@ func requeueTwice(f *fixture) {
 	if err := f.requeue(desk.Requeue{ID: letter})[0].Err; !errors.Is(err, desk.ErrResolved) {
 		f.Errorf("again: %v", err)
 	}
-	d, err := f.s.Discard(f.Context(), ann, []int64{letter, 1 << 60})
+	d, err := f.s.Discard(f.Context(), ann(), []int64{letter, 1 << 60})
 	f.must(err)
 	if !errors.Is(d[0].Err, desk.ErrResolved) || !errors.Is(d[1].Err, desk.ErrNotFound) {
 		f.Errorf("discarded after a requeue: %v", d)
@@ -190,7 +186,7 @@ func requeueTwice(f *fixture) {
 func lives(f *fixture) {
 	o := f.admit(hour, "T-1")[0]
 	for life := range 3 {
-		o = f.move(o, dead())
+		f.move(o, dead())
 		if v := f.view("T-1"); v.Letter == 0 || v.Order.Life != life {
 			f.Fatalf("life %d letter %d, want life %d and a letter", v.Order.Life, v.Letter, life)
 		}
@@ -250,15 +246,19 @@ func requeueRefused(f *fixture) {
 		f.dead("", order.Undecodable), f.dead("T-1", order.PayloadConflict),
 		{Route: f.route, Raw: []byte("junk"), Reason: order.QueueItemUnreadable},
 	}))
-	numbers := map[order.Reason]string{order.Undecodable: "", order.PayloadConflict: "T-1", order.QueueItemUnreadable: "T-5"}
-	words := map[order.Reason]string{
-		order.Undecodable: "business number is empty", order.PayloadConflict: "business number \"T-1\" is order",
-		order.QueueItemUnreadable: "can't be read",
-	}
-	for _, l := range f.waiting() {
-		err := f.requeue(desk.Requeue{ID: l.ID, Number: numbers[l.Reason]})[0].Err
-		if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), words[l.Reason]) {
-			f.Errorf("%s: %v", l.Reason, err)
+	for _, c := range []struct {
+		reason       order.Reason
+		number, want string
+	}{
+		{order.Undecodable, "", "business number is empty"},
+		{order.PayloadConflict, "T-1", `business number "T-1" is order`},
+		{order.QueueItemUnreadable, "T-5", "can't be read"},
+	} {
+		ls, err := f.s.ListDeadLetters(f.Context(), desk.LetterFilter{Route: f.route, Reason: c.reason})
+		f.must(err)
+		err = f.requeue(desk.Requeue{ID: ls[0].ID, Number: c.number})[0].Err
+		if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), c.want) {
+			f.Errorf("%s: %v", c.reason, err)
 		}
 	}
 	if n := len(f.waiting()); n != 3 {
@@ -274,7 +274,7 @@ func discard(f *fixture) {
 	for _, l := range f.waiting() {
 		ids = append(ids, l.ID)
 	}
-	got, err := f.s.Discard(f.Context(), ann, ids)
+	got, err := f.s.Discard(f.Context(), ann(), ids)
 	f.must(err)
 	for i := range got {
 		f.must(got[i].Err)
@@ -289,7 +289,7 @@ func discard(f *fixture) {
 	if v.Order.Reason != order.DiscardedByOperator || e.To != order.Discarded || e.From != order.Dead || e.Actor != "ann" {
 		f.Errorf("order %+v, entry %+v", v.Order, e)
 	}
-	again, err := f.s.Discard(f.Context(), ann, ids)
+	again, err := f.s.Discard(f.Context(), ann(), ids)
 	f.must(err)
 	for _, r := range again {
 		if !errors.Is(r.Err, desk.ErrResolved) || !strings.Contains(r.Err.Error(), "discarded by ann") {
@@ -350,187 +350,7 @@ func unsigned(f *fixture) {
 			f.Errorf("%q discarded", by.Operator)
 		}
 	}
-	if _, err := f.s.Discard(f.Context(), ann, make([]int64, desk.MaxPage+1)); err == nil {
+	if _, err := f.s.Discard(f.Context(), ann(), make([]int64, desk.MaxPage+1)); err == nil {
 		f.Error("a call without a bound was taken")
 	}
-}
-
-func listings() map[string]func(*fixture) {
-	return map[string]func(*fixture){
-		"OrdersAreListedByWhatIsAskedFor":      listOrders,
-		"OrdersAreListedPageByPage":            pages,
-		"DeadLettersAreListedByWhatIsAskedFor": listLetters,
-		"WhatIsNotThereIsNotFound":             notFound,
-		"CountsShowPhasesAgeAndLetters":        counts,
-		"TheTallyIsWholeAfterEachStep":         tally,
-	}
-}
-
-func numbersOf(os []order.Order) string {
-	names := make([]string, len(os))
-	for i := range os {
-		names[i] = os[i].Number
-	}
-	return strings.Join(names, " ")
-}
-
-func listOrders(f *fixture) {
-	var os []order.Order
-	for _, n := range []string{"A-1", "A-2", "B_1", "Bx1", "A%3"} { // one by one, so that the newest is known
-		os = append(os, f.admit(hour, n)...)
-	}
-	f.move(os[1], succeeded())
-	f.move(os[2], replaying(time.Now().Add(hour)))
-	f.move(os[3], dead())
-	for want, filter := range map[string]desk.OrderFilter{
-		"A%3 Bx1 B_1 A-2 A-1": {},
-		"A%3 A-2 A-1":         {Prefix: "A"},
-		"A%3":                 {Prefix: "A%"},
-		"B_1":                 {Prefix: "B_"},
-		"A%3 B_1 A-1":         {State: order.Processing},
-		"A-2":                 {State: order.Succeeded},
-		"Bx1":                 {State: order.Dead},
-		"A%3 A-1":             {State: order.Processing, Phase: order.InFlight},
-		"B_1 ":                {Phase: order.Replaying},
-		"":                    {OlderThan: hour},
-		"A-1":                 {Before: os[1].ID},
-		"A%3 Bx1":             {Limit: 2},
-	} {
-		filter.Route = f.route
-		got, err := f.s.ListOrders(f.Context(), filter)
-		f.must(err)
-		if numbersOf(got) != strings.TrimSpace(want) {
-			f.Errorf("%+v: %q, want %q", filter, numbersOf(got), want)
-		}
-		for _, o := range got {
-			if o.Message.Value != nil || o.Message.Key != nil || o.Message.Headers != nil || o.Message.Topic != "orders.in" {
-				f.Errorf("listed with the record's bytes: %+v", o.Message)
-			}
-		}
-	}
-}
-
-func pages(f *fixture) {
-	var numbers []string
-	for i := range 7 {
-		numbers = append(numbers, fmt.Sprintf("T-%d", i))
-	}
-	f.admit(hour, numbers...)
-	var got []string
-	filter := desk.OrderFilter{Route: f.route, Limit: 3}
-	for range 4 {
-		page, err := f.s.ListOrders(f.Context(), filter)
-		f.must(err)
-		if len(page) == 0 {
-			break
-		}
-		got = append(got, numbersOf(page))
-		filter.Before = page[len(page)-1].ID
-	}
-	if s := strings.Join(got, " | "); s != "T-6 T-5 T-4 | T-3 T-2 T-1 | T-0" {
-		f.Errorf("pages %s", s)
-	}
-}
-
-func listLetters(f *fixture) {
-	o := f.admit(hour, "T-1")[0]
-	f.move(o, dead())
-	f.must(f.s.Bury(f.Context(), []order.DeadRecord{f.dead("U-1", order.PayloadConflict)}))
-	f.must(f.s.Bury(f.Context(), []order.DeadRecord{f.dead("U-2", order.Undecodable)}))
-	all, err := f.s.ListDeadLetters(f.Context(), desk.LetterFilter{Route: f.route})
-	f.must(err)
-	if len(all) != 3 {
-		f.Fatalf("%d letters, want 3", len(all))
-	}
-	_, err = f.s.Discard(f.Context(), ann, []int64{all[1].ID})
-	f.must(err)
-	for want, filter := range map[string]desk.LetterFilter{
-		"U-2 U-1 T-1": {},
-		"U-2 T-1":     {Status: desk.Waiting},
-		"U-1":         {Status: desk.Discarded},
-		"":            {Status: desk.Requeued},
-		"T-1":         {Reason: order.RequestRejected},
-		"U-2 U-1":     {Prefix: "U-"},
-		" ":           {OlderThan: hour},
-		"U-1 T-1":     {Before: all[0].ID},
-		"U-2":         {Limit: 1},
-	} {
-		filter.Route = f.route
-		got, err := f.s.ListDeadLetters(f.Context(), filter)
-		f.must(err)
-		var names []string
-		for _, l := range got {
-			names = append(names, l.Number)
-		}
-		if s := strings.Join(names, " "); s != strings.TrimSpace(want) {
-			f.Errorf("%+v: %q, want %q", filter, s, want)
-		}
-	}
-}
-
-func notFound(f *fixture) {
-	if _, err := f.s.ShowOrder(f.Context(), f.route, "T-404"); !errors.Is(err, desk.ErrNotFound) {
-		f.Errorf("order: %v", err)
-	}
-	if _, err := f.s.ShowDeadLetter(f.Context(), 1<<60); !errors.Is(err, desk.ErrNotFound) {
-		f.Errorf("letter: %v", err)
-	}
-}
-
-func counts(f *fixture) {
-	empty, err := f.s.Counts(f.Context(), f.route)
-	f.must(err)
-	if empty.Oldest != 0 || empty.Capped || empty.DeadWaiting != 0 || len(empty.Processing) != 3 {
-		f.Errorf("counts of nothing: %+v", empty)
-	}
-	os := f.admit(hour, "T-1", "T-2", "T-3", "T-4", "T-5")
-	f.move(os[0], succeeded())
-	f.move(os[1], dead())
-	f.move(os[2], unknown(time.Now()))
-	f.move(os[3], replaying(time.Now()))
-	f.must(f.s.Bury(f.Context(), []order.DeadRecord{f.dead("", order.Undecodable)}))
-	c, err := f.s.Counts(f.Context(), f.route)
-	f.must(err)
-	for _, p := range order.Phases() {
-		if c.Processing[p] != 1 {
-			f.Errorf("%d orders %s, want 1", c.Processing[p], p)
-		}
-	}
-	if c.DeadWaiting != 2 || c.Capped || c.Oldest < 0 || c.Oldest > time.Minute {
-		f.Errorf("counts %+v", c)
-	}
-}
-
-func tally(f *fixture) {
-	const n = 5
-	os := f.admit(hour, "T-1", "T-2", "T-3", "T-4", "T-5")
-	sum := func(step string) {
-		f.Helper()
-		if got := f.tally().Total(); got != n {
-			f.Errorf("%s: %d orders, want %d", step, got, n)
-		}
-	}
-	sum("admitted")
-	f.move(os[0], succeeded())
-	f.move(os[1], failed())
-	f.move(os[2], dead())
-	f.move(os[3], replaying(time.Now()))
-	sum("settled")
-	_, err := f.s.Begin(f.Context(), "w2", past, []int64{os[3].ID})
-	f.must(err)
-	sum("begun")
-	f.claim("w3", n)
-	sum("claimed")
-	want := map[desk.Place]int64{
-		{State: order.Succeeded}: 1, {State: order.Failed}: 1, {State: order.Dead}: 1,
-		{State: order.Processing, Phase: order.Unknown}: 1, {State: order.Processing, Phase: order.InFlight}: 1,
-	}
-	t := f.tally()
-	for p, c := range want {
-		if t.Orders[p] != c {
-			f.Errorf("%s/%s: %d, want %d", p.State, p.Phase, t.Orders[p], c)
-		}
-	}
-	f.must(f.requeue(desk.Requeue{ID: f.view("T-3").Letter})[0].Err)
-	sum("requeued")
 }

@@ -4,8 +4,6 @@ package storetest
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,26 +14,36 @@ import (
 // Store is what the suite holds a store to: all that the consumer, the replay queue, the compensator and the
 // operator's desk ask of it.
 type Store interface {
-	Worker
-	Desk
+	Mover
+	Leaser
+	Reader
+	Resolver
 }
 
-// Worker is the side of the store that moves orders.
-type Worker interface {
+// Mover is what the consumer asks of a store.
+type Mover interface {
 	Admit(ctx context.Context, route, owner string, lease time.Duration, as []order.Admission) ([]order.Admitted, error)
 	Settle(ctx context.Context, owner string, ss []order.Settlement) ([]order.Settled, error)
-	Renew(ctx context.Context, owner string, lease time.Duration, ls []order.Lease) ([]bool, error)
 	Bury(ctx context.Context, ds []order.DeadRecord) error
+}
+
+// Leaser is what whoever works on orders asks of a store.
+type Leaser interface {
+	Renew(ctx context.Context, owner string, lease time.Duration, ls []order.Lease) ([]bool, error)
 	Begin(ctx context.Context, owner string, lease time.Duration, ids []int64) ([]order.Order, error)
 	ClaimDue(ctx context.Context, route, owner string, lease time.Duration, n int) ([]order.Order, error)
 }
 
-// Desk is the operator's side of the store.
-type Desk interface {
+// Reader is what the operator's desk reads.
+type Reader interface {
 	ListOrders(ctx context.Context, f desk.OrderFilter) ([]order.Order, error)
 	ShowOrder(ctx context.Context, route, number string) (desk.OrderView, error)
 	ListDeadLetters(ctx context.Context, f desk.LetterFilter) ([]desk.Letter, error)
 	ShowDeadLetter(ctx context.Context, id int64) (desk.Letter, error)
+}
+
+// Resolver is what a person does, and what the gauges show.
+type Resolver interface {
 	Requeue(ctx context.Context, by desk.Sign, rs []desk.Requeue) ([]desk.Resolved, error)
 	Discard(ctx context.Context, by desk.Sign, ids []int64) ([]desk.Resolved, error)
 	Counts(ctx context.Context, route string) (desk.Counts, error)
@@ -70,12 +78,9 @@ type fixture struct {
 	offset int64
 }
 
-// routes numbers the routes of this process.
-var routes atomic.Int64
-
 func newFixture(t *testing.T, s Store) *fixture {
 	t.Helper()
-	return &fixture{T: t, s: s, route: fmt.Sprintf("route-%d", routes.Add(1))}
+	return &fixture{T: t, s: s, route: t.Name()}
 }
 
 // admission makes an admission of a record at the next offset.
@@ -100,12 +105,12 @@ func (f *fixture) admit(lease time.Duration, numbers ...string) []order.Order {
 	if len(got) != len(as) {
 		f.Fatalf("admitted %d of %d", len(got), len(as))
 	}
-	out := make([]order.Order, len(got))
+	var out []order.Order
 	for i := range got {
 		if got[i].Kind != order.New {
-			f.Fatalf("%s: kind %d, want New", numbers[i], got[i].Kind)
+			f.Fatalf("%s: kind %d, want New", as[i].Number, got[i].Kind)
 		}
-		out[i] = got[i].Order
+		out = append(out, got[i].Order)
 	}
 	return out
 }
