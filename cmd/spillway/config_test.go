@@ -99,14 +99,14 @@ func TestCheckPassesTheExample(t *testing.T) {
 
 func TestCheckReportsEveryMistake(t *testing.T) {
 	t.Parallel()
-	path := example(t, "#heartbeat: 2s", "heartbeat: 5s", "#wait: 20ms", "wait: 250", "#level: info", "levle: info")
+	path := example(t, "#heartbeat: 2s", "heartbeat: 5s", "#wait: 20ms", "wait: 250", "#level: info", "lvl: info")
 	env := []string{"SPILLWAY_HTTP_LISTEN=nowhere"}
 	code, out, errs := spill(t, env, "config", "check", "-c", path)
 	lines := strings.Split(strings.TrimSuffix(errs, "\n"), "\n")
 	if code != exitUsage || out != "" || len(lines) != 4 {
 		t.Fatalf("exit %d, out %q, err %q", code, out, errs)
 	}
-	for i, want := range []string{"kafka.heartbeat: 5s is more", "log.levle: is not a setting; did you mean level?", "wait: 250 has no unit", "SPILLWAY_HTTP_LISTEN: http.listen: nowhere is not an address"} {
+	for i, want := range []string{"kafka.heartbeat: 5s is more", "log.lvl: is not a setting; accepted: level or format", "wait: 250 has no unit", "SPILLWAY_HTTP_LISTEN: http.listen: nowhere is not an address"} {
 		if !strings.Contains(lines[i], want) {
 			t.Errorf("line %d is %q, want %q in it", i+1, lines[i], want)
 		}

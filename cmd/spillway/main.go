@@ -93,8 +93,7 @@ func run(args []string, s *surroundings) (code int) {
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(s.err, "spillway: %v\n", err)
-		fmt.Fprintln(s.err, "Try: spillway --help")
+		s.complain("spillway: %v\nTry: spillway --help\n", err)
 		return exitUsage
 	}
 	return s.fail(command.Run(s))
@@ -109,17 +108,22 @@ func (s *surroundings) fail(err error) int {
 		return exitOK
 	case errors.As(err, &settings):
 		for _, p := range settings.Problems {
-			fmt.Fprintln(s.err, p)
+			s.complain("%s\n", p)
 		}
 		return exitUsage
 	case errors.As(err, &exit):
 		if exit.text != "" {
-			fmt.Fprintf(s.err, "spillway: %s\n", exit.text)
+			s.complain("spillway: %s\n", exit.text)
 		}
 		return exit.code
 	}
-	fmt.Fprintf(s.err, "spillway: %v\n", err)
+	s.complain("spillway: %v\n", err)
 	return exitFailure
+}
+
+// complain writes to standard error; when that is gone there is nobody left to tell.
+func (s *surroundings) complain(format string, args ...any) {
+	_, _ = fmt.Fprintf(s.err, format, args...)
 }
 
 // version is the module's version as the build recorded it, else the commit, else "devel".

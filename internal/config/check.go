@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,13 +13,8 @@ import (
 // rule reports a setting that does not fit, alone or beside others. It says nothing where the setting or one of the others
 // has a problem of its own. The place is that of the setting, or of the first of the others that was given.
 func (l *loader) rule(ok bool, path, why, accepted string, others ...string) {
-	if ok || l.broken(path) {
+	if ok || l.broken(path) || slices.ContainsFunc(others, l.broken) {
 		return
-	}
-	for _, other := range others {
-		if l.broken(other) {
-			return
-		}
 	}
 	at := l.origin(path)
 	if !l.given(path) {

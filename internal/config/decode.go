@@ -26,8 +26,7 @@ func (l *loader) parse(data []byte) bool {
 		at := origin{line: 1, column: 1}
 		why := "is not YAML"
 		// The error's own text would quote the lines around, secrets and all.
-		var syntax *yaml.SyntaxError
-		if errors.As(err, &syntax) {
+		if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
 			at = place(syntax.Token)
 			why += ": " + syntax.Message
 		}
@@ -305,7 +304,7 @@ func (l *loader) entries(n ast.Node, v reflect.Value, f *field, path string) {
 // routeName looks ahead for the legal name of a route, by which its settings go in messages and in the environment.
 func (l *loader) routeName(n ast.Node, v reflect.Value) string {
 	m, ok := n.(*ast.MappingNode)
-	if _, isRoute := v.Interface().(Route); !isRoute || !ok {
+	if v.Type() != reflect.TypeFor[Route]() || !ok {
 		return ""
 	}
 	for _, value := range m.Values {

@@ -44,7 +44,7 @@ func dump(b *strings.Builder, v reflect.Value, indent, dash string) {
 			}
 			b.WriteString(lead + f.name + ": [" + strings.Join(items, ", ") + "]\n")
 		case texts:
-			headers, ok := value.Interface().(map[string]Secret)
+			headers, ok := reflect.TypeAssert[map[string]Secret](value)
 			if !ok || len(headers) == 0 {
 				continue
 			}

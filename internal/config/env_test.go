@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -69,7 +70,7 @@ func TestEverySettingWithAVariableCanBeOverridden(t *testing.T) {
 		{[]string{"SPILLWAY_ROUTES_WALLET_BREAKER_FAILURE_RATE=12.5%"}, func(c *Config) bool { return c.Routes[0].Breaker.FailureRate == 12.5 }},
 		{[]string{"SPILLWAY_ROUTES_WALLET_BREAKER_WILSON_Z=1.96"}, func(c *Config) bool { return c.Routes[0].Breaker.WilsonZ == 1.96 }},
 		{[]string{"SPILLWAY_ROUTES_WALLET_TOPIC=t2"}, func(c *Config) bool { return c.Routes[0].Topic == "t2" }},
-		{[]string{"SPILLWAY_ROUTES_WALLET_DOWNSTREAM_SUBMIT_METHOD=PUT"}, func(c *Config) bool { return c.Routes[0].Downstream.Submit.Method == "PUT" }},
+		{[]string{"SPILLWAY_ROUTES_WALLET_DOWNSTREAM_SUBMIT_METHOD=PUT"}, func(c *Config) bool { return c.Routes[0].Downstream.Submit.Method == http.MethodPut }},
 		{
 			[]string{"SPILLWAY_ROUTES_WALLET_DOWNSTREAM_BEARER_TOKEN=CANARY"},
 			func(c *Config) bool { return c.Routes[0].Downstream.BearerToken.Reveal() == "CANARY" },

@@ -182,7 +182,7 @@ func (l *loader) needs(v reflect.Value, path string) {
 
 // entryPath is the path of one entry of a list of sections: a route goes by its name where that is a legal one of its own.
 func (l *loader) entryPath(path string, entries reflect.Value, i int) string {
-	if r, ok := entries.Index(i).Interface().(Route); ok && isRouteName(r.Name) {
+	if r, ok := reflect.TypeAssert[Route](entries.Index(i)); ok && isRouteName(r.Name) {
 		named := join(path, r.Name)
 		if l.origins[named] == l.origins[fmt.Sprintf("%s[%d]", path, i)] {
 			return named
@@ -192,7 +192,7 @@ func (l *loader) entryPath(path string, entries reflect.Value, i int) string {
 }
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // naming the file is the operator's right
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +211,7 @@ var errTooLarge = errors.New("is larger than 1MiB")
 
 // reading says why a file could not be read, without repeating its path.
 func reading(err error) string {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathError.Err
 	}
 	if errors.Is(err, errTooLarge) {

@@ -67,7 +67,8 @@ func TestNoWayOfPrintingShowsASecret(t *testing.T) {
 	noCanary(t, "yaml", string(asYAML))
 	var log bytes.Buffer
 	for _, h := range []slog.Handler{slog.NewJSONHandler(&log, nil), slog.NewTextHandler(&log, nil)} {
-		slog.New(h).Info("x", "config", c, "value", *c, "secret", c.Kafka.SASL.Password, "url", c.Redis.URL, "headers", c.Routes[0].Downstream.Headers)
+		slog.New(h).InfoContext(t.Context(), "x", slog.Any("config", c), slog.Any("value", *c), slog.Any("secret", c.Kafka.SASL.Password),
+			slog.Any("url", c.Redis.URL), slog.Any("headers", c.Routes[0].Downstream.Headers))
 	}
 	noCanary(t, "slog", log.String())
 	dump := string(c.Redacted())

@@ -95,7 +95,7 @@ func redactQuery(query string) string {
 		switch {
 		case !ok:
 			parts[i] = hidden
-		case !(name == "sslmode" || name == "search_path" || name == "protocol") || strings.ContainsAny(value, "#?"):
+		case name != "sslmode" && name != "search_path", strings.ContainsAny(value, "#?"):
 			parts[i] = name + "=" + hidden
 		}
 	}
