@@ -39,8 +39,8 @@ func Find(dir string) (string, error) {
 	}
 	if path, err := exec.LookPath("initdb"); err == nil {
 		// Distributions link initdb into PATH alone; its neighbours stand where the link leads.
-		if real, err := filepath.EvalSymlinks(path); err == nil && isInstall(filepath.Dir(real)) {
-			return filepath.Dir(real), nil
+		if program, err := filepath.EvalSymlinks(path); err == nil && isInstall(filepath.Dir(program)) {
+			return filepath.Dir(program), nil
 		}
 	}
 	for _, pattern := range []string{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -62,11 +63,23 @@ func Child(t testing.TB, name string, env ...string) *Proc {
 	if err != nil {
 		t.Fatalf("child %s: %v", name, err)
 	}
+	return start(t, name, exec.Command(program), append(slices.Clip(env), childEnv+"="+name))
+}
+
+// Command starts a program with env ("KEY=value") added to the environment. It is killed when the test ends, and when
+// the test binary does.
+func Command(t testing.TB, program string, args, env []string) *Proc {
+	t.Helper()
+	return start(t, filepath.Base(program), exec.Command(program, args...), env)
+}
+
+func start(t testing.TB, name string, command *exec.Cmd, env []string) *Proc {
+	t.Helper()
 	p := &Proc{t: t, name: name, output: &output{}}
-	command := exec.Command(program)
-	command.Env = append(slices.Concat(os.Environ(), env), childEnv+"="+name)
+	command.Env = slices.Concat(os.Environ(), env)
 	command.Stdout, command.Stderr = p.output, p.output
 	command.WaitDelay = time.Second // what the child leaves running may hold its output open
+	var err error
 	if p.run, err = embed.Launch(command, embed.Owner{}, embed.Tied, syscall.SIGKILL); err != nil {
 		t.Fatalf("child %s: %v", name, err)
 	}

@@ -21,7 +21,8 @@ type Proxy struct {
 
 	mu       sync.Mutex // guards everything below
 	target   string
-	listener net.Listener // nil while refusing
+	listener net.Listener  // nil while refusing
+	served   chan struct{} // closed when nobody accepts from listener any more
 	pairs    map[*pair]struct{}
 	delay    time.Duration
 	stalled  chan struct{} // closed when bytes may flow
@@ -71,6 +72,7 @@ func (p *Proxy) Refuse() {
 	defer p.mu.Unlock()
 	if p.listener != nil {
 		_ = p.listener.Close()
+		<-p.served // the port stays open until the last accept has returned
 		p.listener = nil
 	}
 }
@@ -89,8 +91,12 @@ func (p *Proxy) Accept() {
 		p.t.Errorf("proxy: %v", err)
 		return
 	}
-	p.listener = listener
-	p.wait.Go(func() { p.serve(listener) })
+	p.listener, p.served = listener, make(chan struct{})
+	served := p.served
+	p.wait.Go(func() {
+		defer close(served)
+		p.serve(listener)
+	})
 }
 
 // Cut resets every open connection, on both sides and at once. Later connections are served.

@@ -62,7 +62,7 @@ func TestEachPostgresDatabaseIsEmptyAndItsOwn(t *testing.T) {
 	}
 }
 
-func TestDatabaseIsDroppedWithTheTest(t *testing.T) {
+func TestDatabaseIsDroppedWithTheTest(t *testing.T) { //nolint:tparallel // it looks at what the inner test left
 	t.Parallel()
 	var dsn string
 	t.Run("inner", func(t *testing.T) {

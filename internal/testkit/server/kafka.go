@@ -79,10 +79,11 @@ func NewKafka(ctx context.Context, config KafkaConfig) (Spec, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Spec{}, err
 	}
-	spec := Spec{Kind: KindKafka, Dir: dir, Log: config.Log}
-	if err := spec.writeKafkaFiles(ctx, config.Advertised); err != nil {
+	port, err := writeKafkaFiles(ctx, dir, config.Advertised)
+	if err != nil {
 		return Spec{}, err
 	}
+	spec := Spec{Kind: KindKafka, Dir: dir, Log: config.Log, Port: port}
 	properties := filepath.Join(dir, "server.properties")
 	jvm := []string{java, "-Xms128m", "-Xmx512m", "-XX:+UseSerialGC"}
 	if config.Fast {
@@ -100,31 +101,32 @@ func NewKafka(ctx context.Context, config KafkaConfig) (Spec, error) {
 	return spec, nil
 }
 
-// writeKafkaFiles picks the node's ports and writes its configuration.
-func (s *Spec) writeKafkaFiles(ctx context.Context, advertised int) error {
+// writeKafkaFiles picks the node's ports, writes its configuration to dir, and returns the port for clients.
+func writeKafkaFiles(ctx context.Context, dir string, advertised int) (int, error) {
 	controller, err := FreePort(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	for s.Port == 0 || s.Port == controller {
-		if s.Port, err = FreePort(ctx); err != nil {
-			return err
+	port := controller
+	for port == controller {
+		if port, err = FreePort(ctx); err != nil {
+			return 0, err
 		}
 	}
 	if advertised == 0 {
-		advertised = s.Port
+		advertised = port
 	}
 	var text strings.Builder
 	values := map[string]string{
-		"Host": Host, "Port": strconv.Itoa(s.Port), "Advertised": strconv.Itoa(advertised),
-		"Controller": strconv.Itoa(controller), "Dir": s.Dir,
+		"Host": Host, "Port": strconv.Itoa(port), "Advertised": strconv.Itoa(advertised),
+		"Controller": strconv.Itoa(controller), "Dir": dir,
 	}
 	if err := template.Must(template.New("server.properties").Parse(kafkaProperties)).Execute(&text, values); err != nil {
-		return err
+		return 0, err
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(s.Dir, "server.properties"), []byte(text.String()), 0o600),
-		os.WriteFile(filepath.Join(s.Dir, "log4j2.properties"), []byte(kafkaLogging), 0o600),
+	return port, errors.Join(
+		os.WriteFile(filepath.Join(dir, "server.properties"), []byte(text.String()), 0o600),
+		os.WriteFile(filepath.Join(dir, "log4j2.properties"), []byte(kafkaLogging), 0o600),
 	)
 }
 

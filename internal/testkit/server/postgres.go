@@ -55,7 +55,7 @@ func NewPostgres(ctx context.Context, dir, log string, durable bool) (Spec, erro
 		"fsync=" + flush,
 		"full_page_writes=" + flush,
 		"synchronous_commit=on", // a commit is handed to the system before it is answered: a killed server loses none
-		"max_connections=300", // many tests at once, each with a pool
+		"max_connections=300",   // many tests at once, each with a pool
 		"shared_buffers=256MB",
 		"max_wal_size=2GB",
 		"log_min_messages=warning",

@@ -25,7 +25,7 @@ const (
 
 // needs maps each kind to the Debian packages it lacks on this machine.
 func needs(ctx context.Context, kinds []server.Kind) map[server.Kind][]string {
-	lacking := map[server.Kind][]string{}
+	lacking := make(map[server.Kind][]string)
 	for _, kind := range kinds {
 		switch kind {
 		case server.KindKafka:
@@ -52,7 +52,7 @@ func needs(ctx context.Context, kinds []server.Kind) map[server.Kind][]string {
 
 // install brings in what the kinds need, and returns the reason for each kind that must be left out.
 func (y yard) install(ctx context.Context, kinds []server.Kind) map[server.Kind]string {
-	absent := map[server.Kind]string{}
+	absent := make(map[server.Kind]string)
 	lacking := needs(ctx, kinds)
 	var packages []string
 	for _, kind := range kinds {

@@ -23,6 +23,7 @@ const usage = `usage: scripts/services COMMAND
 environment:
   CI=true                  "up" fails when a server is left out, instead of saying why and going on
   SPILLWAY_TEST_FSYNC=on   for measurements: PostgreSQL flushes every commit, Kafka's JVM compiles fully
+  SPILLWAY_SERVICES_DIR    where state, logs and data stand (default .services): another folder, other servers
   SPILLWAY_POSTGRES_BIN    folder with initdb and postgres, when they are not where they usually are
   XDG_CACHE_HOME           Kafka's jars are kept under it (default ~/.cache)
 `
@@ -48,8 +49,12 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		_, _ = fmt.Fprintln(errs, "services:", err)
 		return 1
 	}
+	dir := os.Getenv("SPILLWAY_SERVICES_DIR")
+	if dir == "" {
+		dir = filepath.Join(root, ".services")
+	}
 	yard := yard{
-		dir:  filepath.Join(root, ".services"),
+		dir:  dir,
 		pom:  filepath.Join(root, "scripts", "kafka", "pom.xml"),
 		ci:   os.Getenv("CI") == "true",
 		full: os.Getenv("SPILLWAY_TEST_FSYNC") == "on",

@@ -54,7 +54,7 @@ func (y yard) lock() (func(), error) {
 func (y yard) load() (state, error) {
 	text, err := os.ReadFile(filepath.Join(y.dir, "state.json"))
 	if errors.Is(err, os.ErrNotExist) {
-		return state{}, nil
+		return make(state), nil
 	}
 	if err != nil {
 		return nil, err
@@ -288,7 +288,10 @@ func (y yard) env(ctx context.Context) error {
 		}
 	}
 	lib, err := server.KafkaLib()
-	if err != nil || !haveJars(lib) {
+	if err != nil {
+		return err
+	}
+	if !haveJars(lib) {
 		return nil // a test that wants a broker of its own says that there is none
 	}
 	_, err = fmt.Fprintf(y.out, "export SPILLWAY_TEST_KAFKA_LIB='%s'\n", lib)

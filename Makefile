@@ -1,0 +1,73 @@
+# What a developer runs. "make" alone lists it.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT   ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+TOOL     := $(GO) tool -modfile=tools/go.mod
+LINT     := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+# Two test binaries at a time: the servers run on the same cores.
+TESTFLAGS ?= -timeout 20m -p 2
+PKG      ?= ./...
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/spillway
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spillway ./cmd/spillway
+
+.PHONY: demo
+demo: build ## the whole story in one process, about a minute (make demo ARGS="--duration 20s")
+	bin/spillway demo $(ARGS)
+
+.PHONY: test
+test: ## every test, with real Kafka, Redis and PostgreSQL (make test PKG=./consumer/...)
+	scripts/test $(TESTFLAGS) $(PKG)
+
+.PHONY: check
+check: lint fmt-check tidy-check ## what a change must pass: lint, formatting, go.mod, every test with -race
+	scripts/test -race $(TESTFLAGS) $(PKG)
+
+.PHONY: lint
+lint: ## golangci-lint, with the import rules
+	$(LINT) run --allow-parallel-runners
+	if [ -f bench/go.mod ]; then cd bench && $(GO) vet ./...; fi
+
+.PHONY: fmt
+fmt: ## format the code
+	$(LINT) fmt
+
+.PHONY: fmt-check
+fmt-check: ## show what fmt would change
+	$(LINT) fmt --diff
+
+.PHONY: tidy-check
+tidy-check: ## show what go mod tidy would change
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+	cd tools/lint && $(GO) mod tidy -diff
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what we depend on (needs the vulnerability database)
+	$(TOOL) govulncheck ./...
+
+.PHONY: services-up
+services-up: ## start Kafka, Redis and PostgreSQL for the tests and leave them running
+	scripts/services up
+
+.PHONY: services-down
+services-down: ## stop them
+	scripts/services down
+
+.PHONY: bench-pipeline
+bench-pipeline: ## orders per second end to end beside its references, into bench/out/pipeline.json
+	scripts/bench pipeline
+
+.PHONY: clean
+clean: ## delete what was built; stop the services
+	scripts/services down
+	rm -rf bin bench/out .services
