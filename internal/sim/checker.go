@@ -161,6 +161,16 @@ func (c *checker) settled(owner string, t order.Settlement) {
 	c.observe(number)
 }
 
+// conflict is told of an answer that contradicts a final state. The downstream tells one truth, so only a person can
+// have said otherwise.
+func (c *checker) conflict(owner string, t order.Settlement) {
+	number := c.names[t.ID]
+	c.observe(number)
+	if is := c.seen[number].order; is.State != order.Discarded {
+		c.violate("I4", "%s is %s and %s comes late with %s", number, is.State, owner, t.State)
+	}
+}
+
 // notFound is told that the downstream said so, at this moment.
 func (c *checker) notFound(number string) {
 	if s := c.seen[number]; s != nil && !c.now.Before(s.lastSent.Add(c.policy.Grace)) {

@@ -39,10 +39,11 @@ const (
 	crashAfter  fault = "crash after"
 	errorBefore fault = "error before"
 	errorAfter  fault = "error after" // the effect happened and the answer was lost
+	sleepAfter  fault = "sleep after" // the answer is read when the worker wakes up
 )
 
 // faults lists what can go wrong.
-func faults() []fault { return []fault{crashBefore, crashAfter, errorBefore, errorAfter} }
+func faults() []fault { return []fault{crashBefore, crashAfter, errorBefore, errorAfter, sleepAfter} }
 
 var (
 	errLost = errors.New("the connection broke")
@@ -53,15 +54,21 @@ func (s *world) fault(e effect) fault {
 	if s.calmed {
 		return noFault
 	}
+	crash, fail := s.crash, s.numbers.fault
+	if e == s.cursed {
+		crash, fail = 0.04, 0.15
+	}
 	f := noFault
 	switch {
-	case s.chance(s.crash):
+	case s.chance(crash):
 		f = crashBefore
-	case s.chance(s.crash):
+	case s.chance(crash):
 		f = crashAfter
-	case s.chance(s.numbers.fault):
+	case s.chance(crash):
+		f = sleepAfter
+	case s.chance(fail):
 		f = errorBefore
-	case s.chance(s.numbers.fault):
+	case s.chance(fail):
 		f = errorAfter
 	default:
 		return noFault
@@ -94,6 +101,10 @@ func (w *worker) call(e effect, do func() error, then func(err error)) {
 			if w.life == life {
 				w.note("%s: crash after %s", w.name, e)
 				w.crash()
+			}
+		case sleepAfter:
+			if w.life == life {
+				w.sleep()
 			}
 		case noFault, crashBefore, errorBefore:
 		}
@@ -132,9 +143,7 @@ func (s *world) strike() {
 		s.down.change()
 	case 7:
 		if w.up {
-			s.count("pause")
-			w.pausedUntil = s.now.Add(s.between(50*time.Millisecond, 2*s.lease))
-			s.note("%s: sleeps until %v", w.name, w.pausedUntil.Sub(epoch))
+			w.sleep()
 		}
 	case 8:
 		if w.up {

@@ -139,7 +139,11 @@ func (g *group) complete(late bool) {
 	for i, m := range ready {
 		m.ready = false
 		generation, w := g.generation, m.worker
-		w.later(g.latency(), func() { w.assigned(generation, given[i]) })
+		w.later(g.latency(), func() {
+			if !m.ready && g.find(w) == m { // else it has asked anew meanwhile, and this answer is nobody's
+				w.assigned(generation, given[i])
+			}
+		})
 	}
 }
 

@@ -103,6 +103,9 @@ func (g *generation) fetch(broker int) {
 	if len(grants) == 0 {
 		return
 	}
+	if g.gate.Held() {
+		g.violate("I7", "%s: the gate grants %v while it holds", g.name, grants)
+	}
 	g.fetching[broker] = true
 	g.poll(broker, grants, g.now.Add(longPoll))
 }

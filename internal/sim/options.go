@@ -68,6 +68,7 @@ type numbers struct {
 	records             int
 	chaos               time.Duration // how long faults go on
 	every               time.Duration // between two faults of the surroundings
+	cursed              effect        // it fails far more often than others
 	fault, crash        float64       // chance of a failing and of a deadly request, each before and after its effect
 
 	lease, timeout, budget time.Duration
@@ -100,14 +101,15 @@ func (s *world) choose() {
 	n := &s.numbers
 	n.partitions, n.workers, n.permits = 1+s.rng.IntN(4), 1+s.rng.IntN(3), 1+s.rng.IntN(6)
 	n.brokers = 1 + s.rng.IntN(2)
-	n.records = 30 + s.rng.IntN(90)
-	n.chaos = pick(5*time.Second, 12*time.Second, 25*time.Second)
-	n.every = pick(300*time.Millisecond, time.Second, 3*time.Second)
+	n.records = 30 + s.rng.IntN(120)
+	n.chaos = pick(5*time.Second, 15*time.Second, 40*time.Second)
+	n.every = pick(200*time.Millisecond, 700*time.Millisecond, 2*time.Second)
 	n.fault = []float64{0, 0.005, 0.02, 0.05}[s.rng.IntN(4)]
 	n.crash = []float64{0, 0.002, 0.01}[s.rng.IntN(3)]
+	n.cursed = effects()[s.rng.IntN(len(effects()))]
 	n.timeout = 300 * time.Millisecond
 	n.budget = 400 * time.Millisecond
-	n.lease = pick(1500*time.Millisecond, 2500*time.Millisecond, 5*time.Second)
+	n.lease = pick(600*time.Millisecond, 1500*time.Millisecond, 4*time.Second)
 	n.drain = pick(300*time.Millisecond, 1500*time.Millisecond)
 	n.permitWait = 20 * time.Millisecond
 	n.queueBound = []int{8, 20, 200}[s.rng.IntN(3)]

@@ -62,7 +62,7 @@ func (r *record) Settle(ctx context.Context, owner string, ss []order.Settlement
 				out[i] = r.force(ctx, owner, s)
 			}
 		case order.Conflict:
-			r.count("conflict")
+			r.checker.conflict(owner, s)
 		}
 	}
 	return out, err

@@ -141,6 +141,9 @@ func (w *worker) lookup(o order.Order, done func(order.Finding)) {
 		if w.life != life {
 			return
 		}
+		if fault == sleepAfter {
+			w.sleep()
+		}
 		switch {
 		case fault == crashAfter:
 			w.crash()

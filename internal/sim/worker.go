@@ -81,6 +81,13 @@ func (w *worker) crash() {
 	})
 }
 
+// sleep makes the worker deaf for a while, in which its leases may run out.
+func (w *worker) sleep() {
+	w.count("pause")
+	w.pausedUntil = w.now.Add(w.between(50*time.Millisecond, 2*w.lease))
+	w.note("%s: sleeps until %v", w.name, w.pausedUntil.Sub(epoch))
+}
+
 // stop ends a life in good order.
 func (w *worker) stop() {
 	w.note("%s: stops", w.name)
@@ -208,6 +215,10 @@ func (f *flight) arrive(begun time.Time, fault fault) {
 		if !f.over {
 			w.note("%s: crash after submit", w.name)
 			w.crash()
+		}
+	case sleepAfter:
+		if !f.over {
+			w.sleep()
 		}
 	case errorAfter:
 		f.land(order.Answer{Outcome: order.OutcomeUnknown, Reason: order.UpstreamReset, Sent: true})
