@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,10 +10,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -51,7 +55,6 @@ func child() int {
 		log.Error("worker", "error", err)
 		return 1
 	}
-	fmt.Println("listening on", w.Addr()) //nolint:forbidigo // the parent reads it
 	if err := w.Run(ctx); err != nil {
 		log.Error("worker", "error", err)
 		return 1
@@ -82,7 +85,8 @@ type rig struct {
 	store  *postgres.Store
 	topic  string
 	config string // path of the settings file
-	number int    // of the next order
+	env    []string
+	number int // of the next order
 }
 
 // world says which servers a rig stands on; empty fields are the shared ones.
@@ -91,8 +95,8 @@ type world struct {
 	partitions             int
 	topicConfigs           map[string]string
 	env                    []string
-	route                  string // more settings of the route, YAML indented by four
-	dedupe                 bool
+	route                  string                          // more settings of the route, YAML indented by four
+	wrap                   func(http.Handler) http.Handler // around the wallet
 }
 
 const route = "wallet"
@@ -111,9 +115,13 @@ func newRig(t *testing.T, w world) *rig {
 	if w.partitions == 0 {
 		w.partitions = 3
 	}
-	r := &rig{t: t, broker: testkit.Dial(t, w.kafka), wallet: wallet.New(wallet.Config{Dedupe: w.dedupe, Seed: 1})}
+	r := &rig{t: t, broker: testkit.Dial(t, w.kafka), wallet: wallet.New(wallet.Config{Seed: 1}), env: w.env}
 	r.topic = r.broker.Topic(t, w.partitions, w.topicConfigs)
-	server := httptest.NewServer(r.wallet)
+	var handler http.Handler = r.wallet
+	if w.wrap != nil {
+		handler = w.wrap(handler)
+	}
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 
 	store := postgres.Config{URL: w.postgres}
@@ -165,7 +173,27 @@ routes:
 
 func (r *rig) work(env ...string) *testkit.Proc {
 	r.t.Helper()
-	return testkit.Child(r.t, "worker", append([]string{"DRILL_CONFIG=" + r.config}, env...)...)
+	return testkit.Child(r.t, "worker", append(append([]string{"DRILL_CONFIG=" + r.config}, r.env...), env...)...)
+}
+
+// binary builds the command once, without the race detector: what is measured and signalled is what users run.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("spillway-drill-%d", os.Getuid()), "spillway")
+	out, err := exec.Command("go", "build", "-o", path, "spillway/cmd/spillway").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// command runs the real command's worker.
+func (r *rig) command(env ...string) *testkit.Proc {
+	r.t.Helper()
+	path, err := binary()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return testkit.Command(r.t, path, []string{"worker", "-c", r.config}, append(slices.Clip(r.env), env...))
 }
 
 // addr waits for the worker's HTTP address.
@@ -173,7 +201,7 @@ func (r *rig) addr(p *testkit.Proc) string {
 	r.t.Helper()
 	var addr string
 	testkit.Eventually(r.t, 20*time.Second, func() (bool, string) {
-		_, after, ok := strings.Cut(p.Output(), "listening on ")
+		_, after, ok := strings.Cut(p.Output(), "http=")
 		addr, _, _ = strings.Cut(after, "\n")
 		return ok, "the worker does not listen: " + tail(p.Output())
 	})
@@ -339,4 +367,17 @@ func (r *rig) letters() []desk.Letter {
 		out = append(out, whole)
 	}
 	return out
+}
+
+// unknown is where an order stands that the compensator will look up.
+var unknown = desk.Place{State: order.Processing, Phase: order.Unknown}
+
+// readBody reads a request's body and puts it back for the next reader.
+func readBody(q *http.Request) string {
+	b, err := io.ReadAll(q.Body)
+	if err != nil {
+		return "unread: " + err.Error()
+	}
+	q.Body = io.NopCloser(bytes.NewReader(b))
+	return string(b)
 }

@@ -71,7 +71,7 @@ func TestEveryOrderEndsOnceThoughTheWorkerIsKilledAndTheWalletMisbehaves(t *test
 		r.produce(min(20_000, orders-r.number))
 	}
 	kills, started := 0, time.Now()
-	p := r.work()
+	p := r.command()
 	for {
 		life := 3*time.Second + time.Duration(rnd.Int64N(int64(5*time.Second)))
 		select {
@@ -86,7 +86,7 @@ func TestEveryOrderEndsOnceThoughTheWorkerIsKilledAndTheWalletMisbehaves(t *test
 		p.Kill()
 		kills++
 		t.Logf("kill %d after %s of life: %d final, %d effects", kills, life.Round(time.Millisecond), final, r.wallet.Counts().Effects)
-		p = r.work()
+		p = r.command()
 	}
 	moody.Store(false)
 	<-moodsDone
