@@ -105,7 +105,8 @@ func (l *loader) checkRoutes(routes []Route) {
 		l.rule(isRouteName(r.Name), join(path, "name"), "does not do", "1 to 40 of a-z 0-9 -")
 		l.rule(isWord(r.Topic, 249, "._-") && r.Topic != "." && r.Topic != "..", join(path, "topic"), "is no topic's name",
 			"1 to 249 of a-z A-Z 0-9 . _ -")
-		l.rule(isPrintable(r.Group, 249), join(path, "group"), "does not do", "1 to 249 printable characters")
+		l.rule(isPrintable(r.Group, 249), join(path, "group"), "does not do", "1 to 249 printable characters",
+			join(path, "name"))
 		l.once(names, r.Name, path, "name")
 		l.once(topics, r.Topic, path, "topic")
 		l.once(groups, r.Group, path, "group")

@@ -34,7 +34,7 @@ func derived[T any](l *loader, path, name string, v *T, value T) {
 		return
 	}
 	*v = value
-	l.defaults[p] = printed(reflect.ValueOf(value))
+	l.defaults[p] = show(printed(reflect.ValueOf(value)))
 }
 
 // printed writes a value as it would be written in the file; what is secret stays hidden.

@@ -123,7 +123,7 @@ func (l *loader) unknownVariable(name, text string, targets map[string][]target)
 	if strings.HasPrefix(name, envPrefix+"ROUTES_") {
 		accepted += " or " + variable("routes") + "_<NAME>_PERMITS_LIMIT for a route of the file"
 	}
-	l.problemAt(origin{variable: name}, "", why, accepted)
+	l.problemAt(origin{variable: show(name)}, "", why, accepted)
 }
 
 // isServiceLink reports whether Kubernetes made the variable: it describes every service of a namespace that way, those

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzParse holds Parse to its promises: no panic, an error with problems or a config, no canary in a message, and a dump
-// that means the same when it is read again.
+// FuzzParse holds Parse to its promises: no panic, an error with problems or a config, no control character in a message, and
+// a dump that means the same when it is read again.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile("testdata/minimal.yaml")
 	if err != nil {
@@ -21,6 +21,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(strings.Replace(string(text), "/pay/{number}", "/pay/{number}?a={value:/x}", 1), "SPILLWAY_ROUTES_WALLET_DOWNSTREAM_SUBMIT_BODY={\"a\":\"{number}\"}")
 	f.Add("routes: [{name: a, name: b}, null, 5, {name: a}]\n", "SPILLWAY_ROUTES_A_TOPIC=\x00")
 	f.Add("a: &x [*x]\n<<: *x\n? 1\n: !!int 2\n", "SPILLWAY_=")
+	// Found here: names with control characters were printed as they are.
+	f.Add(string(text), "SPILLWAY_ROUTES\x1b_TOPIC=C")
+	f.Add(strings.Replace(string(text), "name: wallet", "name: \"a\\x1b\"", 1), "")
 	f.Fuzz(func(t *testing.T, text, variable string) {
 		if len(text) > 1<<16 || strings.Count(text, "[")+strings.Count(text, "{")+strings.Count(text, "- ") > 500 {
 			t.Skip("the parser's time grows with the square of the nesting")
