@@ -2,8 +2,11 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -278,6 +281,31 @@ func TestSASLLetsInWhoKnowsThePassword(t *testing.T) {
 				t.Errorf("%s: the password is in %q", mechanism, text)
 			}
 		}
+	}
+}
+
+func TestTLSIsSpokenToEveryBroker(t *testing.T) {
+	t.Parallel()
+	https := httptest.NewTLSServer(nil) // for its certificate
+	defer https.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(https.Certificate())
+	cluster := fakeCluster(t, 1, 1, kfake.TLS(&tls.Config{Certificates: https.TLS.Certificates, MinVersion: tls.VersionTLS12}))
+	config := fakeConfig(cluster)
+	untrusting, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.TLS = &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}
+	w := startWorker(t, config)
+	until(t, "the partition", func() bool { return w.owned() == 1 })
+	if err := w.group.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := untrusting.Check(ctx); err == nil {
+		t.Error("a broker that wants TLS was spoken to without")
 	}
 }
 

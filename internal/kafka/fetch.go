@@ -184,9 +184,24 @@ func (f *fetcher) serve(ctx context.Context, node int32) {
 		}
 		wake()
 		if len(grants) > 0 {
+			f.order(grants)
 			l.round(ctx, grants, len(grants) < len(c.candidates))
 		}
 	}
+}
+
+// order puts the grants of hungry partitions first: a broker gives a batch that is larger than was asked for to nobody
+// but the first in the request.
+func (f *fetcher) order(grants []consumer.Grant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rank := func(g consumer.Grant) int {
+		if p := f.partitions[g.Partition]; p != nil && p.hungry {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(grants, func(a, b consumer.Grant) int { return rank(a) - rank(b) })
 }
 
 // idle waits until there may be something to ask for. The feed is asked again after the usual length of a fetch at the
@@ -215,6 +230,9 @@ func (f *fetcher) partition(id int32) *partition {
 // failingAfter is how many failures in a row make a partition count as failing.
 const failingAfter = 3
 
+// seriousAfter is how many make it an error in the log, after ten seconds or so: the cluster may be electing a leader.
+const seriousAfter = 8
+
 // failed notes that a partition could not be read and withholds it for a while.
 func (f *fetcher) failed(ctx context.Context, p *partition, kind string, most time.Duration, err error) {
 	f.session.group.metrics.errors.WithLabelValues(kind).Inc()
@@ -233,8 +251,12 @@ func (f *fetcher) failed(ctx context.Context, p *partition, kind string, most ti
 			slog.Int("partition", int(p.id)), slog.Int("tries", tries), slog.String("error", err.Error()))
 		return
 	}
-	if changed || p.grumble.loud() {
-		f.session.log.ErrorContext(ctx, "kafka partition can't be read",
+	level := slog.LevelWarn
+	if kind == errorCorrupt || tries >= seriousAfter {
+		level = slog.LevelError
+	}
+	if changed || tries == seriousAfter || p.grumble.loud() {
+		f.session.log.Log(ctx, level, "kafka partition can't be read",
 			slog.Int("partition", int(p.id)), slog.Int("tries", tries), slog.String("error", err.Error()))
 	}
 }

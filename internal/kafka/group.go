@@ -90,7 +90,7 @@ func (g *Group) member(open *dials) (*kafkago.ConsumerGroup, error) {
 		SessionTimeout:    g.config.SessionTimeout,
 		RebalanceTimeout:  g.config.RebalanceTimeout,
 		JoinGroupBackoff:  joinBackoff,
-		Timeout:           g.config.CallTimeout,
+		Timeout:           min(g.config.CallTimeout, g.config.SessionTimeout), // a heartbeat unanswered for longer is one lost
 	})
 }
 
@@ -119,18 +119,31 @@ func (g *Group) Run(ctx context.Context, serve func(ctx context.Context, s consu
 	var lastMember string
 	defer func() { g.depart(context.WithoutCancel(ctx), client, cg, open, lastMember) }()
 
+	var ghosts sync.WaitGroup
+	defer ghosts.Wait()
+	laid := func() {}
+	defer func() { laid() }()
 	failures := grumbler{every: grumbleEvery}
 	for {
 		gen, err := cg.Next(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, kafkago.RebalanceInProgress):
+			continue // members joined together: the next try is the answer
 		case err != nil:
 			if err := g.joinFailed(ctx, &failures, err); err != nil {
 				return err
 			}
+			if ghost := lastMember; ghost != "" {
+				lastMember = ""
+				laying, stop := context.WithCancel(ctx)
+				laid = stop
+				ghosts.Go(func() { g.layGhost(laying, client, ghost) })
+			}
 			continue
 		}
+		laid()
 		failures.hush()
 		lastMember = gen.MemberID
 		g.metrics.joins.Inc()
@@ -147,14 +160,24 @@ func (g *Group) joinFailed(ctx context.Context, failures *grumbler, err error) e
 	if errors.Is(err, kafkago.InvalidSessionTimeout) || errors.Is(err, kafkago.InvalidGroupId) {
 		return fmt.Errorf("kafka: join group %q: %w", g.config.Group, err)
 	}
-	if errors.Is(err, kafkago.RebalanceInProgress) {
-		return nil // members joined together: the next try is the answer
-	}
 	g.metrics.joinErrors.Inc()
 	if failures.loud() {
 		g.log.WarnContext(ctx, "kafka group can't be joined", slog.String("error", g.explain(err).Error()))
 	}
 	return nil
+}
+
+// layGhost takes out of the group the member that this worker was, until it has managed or ctx ends. After a failed join
+// kafka-go joins as somebody new and has no connection to say farewell on; the group would wait for the old member for
+// a whole session timeout, counted from when its coordinator is back.
+func (g *Group) layGhost(ctx context.Context, client *client, member string) {
+	wait := backoff{least: leastWait, most: time.Second}
+	for {
+		err := client.leave(ctx, member)
+		if err == nil || errors.Is(err, kafkago.UnknownMemberId) || !pause(ctx, wait.next()) {
+			return
+		}
+	}
 }
 
 // depart leaves the group and waits until kafka-go's goroutines have ended.

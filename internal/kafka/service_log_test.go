@@ -198,7 +198,10 @@ func TestRecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 		topic := broker.Topic(t, 1, nil)
 		group := testkit.Prefix(t) + "w"
 		broker.ProduceTo(t, topic, 0, records(0, 900)...)
-		w := startWorker(t, Config{Brokers: []string{broker.Addr}, Topic: topic, Group: group, WatchInterval: 2 * time.Second})
+		registry := prometheus.NewRegistry()
+		w := startWorker(t, Config{
+			Brokers: []string{broker.Addr}, Topic: topic, Group: group, WatchInterval: 2 * time.Second, Registerer: registry,
+		})
 		until(t, "900 records", func() bool { return w.count() == 900 })
 		s, feed := w.now()
 		if err := s.Commit(t.Context(), feed.positions()); err != nil {
@@ -208,6 +211,9 @@ func TestRecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 			feed.pause(true, 0) // nothing is fetched, so no error tells: the watcher must
 		}
 		broker.DeleteTopic(t, topic)
+		if pause {
+			until(t, "the alert", func() bool { return metric(t, registry, "spillway_kafka_topic_missing") == 1 })
+		}
 		until(t, "the topic again", func() bool {
 			_, err := broker.Admin().CreateTopic(t.Context(), 1, 1, nil, topic)
 			return err == nil

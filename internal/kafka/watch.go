@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -13,27 +14,19 @@ import (
 // number of partitions is not the one that was dealt out, or when the topic is not the one it was.
 func (s *session) watch(ctx context.Context, dealt int, end context.CancelCauseFunc) {
 	id := s.current().id
-	wait := backoff{least: leastWait, most: mostWait}
+	gap, looked := backoff{least: leastWait, most: mostWait}, time.Time{}
 	failures, absences := grumbler{every: grumbleEvery}, grumbler{every: grumbleEvery}
 	defer s.group.metrics.missing.Set(0)
 
 	// The first look is early: the one who dealt may have seen an old number.
 	due := min(time.Second, s.group.config.WatchInterval)
 	for {
-		timer := time.NewTimer(due)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !s.awaitLook(ctx, due, &gap, looked) {
 			return
-		case <-timer.C:
-		case <-s.kick:
-			timer.Stop()
-			// Nobody may make us ask in a tight loop.
-			if !pause(ctx, wait.next()) {
-				return
-			}
 		}
+		before := s.current()
 		v, err := s.client.topic(ctx)
+		looked = time.Now()
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -41,38 +34,56 @@ func (s *session) watch(ctx context.Context, dealt int, end context.CancelCauseF
 			if failures.loud() {
 				s.log.WarnContext(ctx, "kafka topic can't be looked up", slog.String("error", s.group.explain(err).Error()))
 			}
-			due = wait.next()
+			due = gap.next()
 			continue
 		}
 		failures.hush()
+		if !maps.Equal(v.leaders, before.leaders) {
+			gap.reset() // what was asked for has come: the next question may be asked at once
+		}
 		due = s.group.config.WatchInterval
 		s.saw(v)
-		if v.missing() {
+		s.group.metrics.missing.Set(0)
+		switch cause := s.ended(ctx, v, id, dealt); {
+		case v.missing():
 			s.group.metrics.missing.Set(1)
 			if absences.loud() {
 				s.log.ErrorContext(ctx, "kafka topic does not exist")
 			}
-			due = min(wait.next(), due)
-			continue
-		}
-		s.group.metrics.missing.Set(0)
-		if cause := s.ended(ctx, v, id, dealt); cause != nil {
+			due = min(gap.next(), due)
+		case cause != nil:
 			end(cause)
 			return
-		}
-		if s.leaderless(v) {
-			due = min(wait.next(), due)
-			continue
-		}
-		if len(s.kick) == 0 {
-			wait.reset()
+		case s.leaderless(v):
+			due = min(gap.next(), due)
 		}
 	}
+}
+
+// awaitLook waits until the next look is due, or one is asked for, which is granted at once after a quiet time and ever
+// less often while the answers do not change. It reports false when ctx has ended.
+func (s *session) awaitLook(ctx context.Context, due time.Duration, gap *backoff, looked time.Time) bool {
+	timer := time.NewTimer(due)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-s.kick:
+	}
+	since := time.Since(looked)
+	if since > mostWait {
+		gap.reset()
+	}
+	return pause(ctx, max(gap.next()-since, 0))
 }
 
 // ended says why the generation can't go on with what the topic is now, nil if it can.
 func (s *session) ended(ctx context.Context, v view, id topicID, dealt int) error {
 	switch {
+	case v.missing():
+		return nil // it may come back
 	case id != topicID{} && v.id != id:
 		s.group.metrics.resets.WithLabelValues(resetRecreated).Add(float64(len(s.assigned)))
 		s.log.ErrorContext(ctx, "kafka topic was deleted and made again: it is read from its beginning, what was not read "+
