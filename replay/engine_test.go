@@ -111,6 +111,7 @@ func TestReplayWaitsWhileTheBreakerRefuses(t *testing.T) {
 		if n := len(w.faults.tried("claim before")); n != 0 {
 			t.Errorf("%d claims while the breaker was open", n)
 		}
+		w.wantMetric("spillway_replay_pace", 0)
 		w.service.open.Store(false)
 		time.Sleep(5 * time.Second)
 		w.wantRows(5, order.Succeeded, order.NoPhase)
@@ -171,11 +172,11 @@ func TestNothingIsClaimedWithoutAPermit(t *testing.T) {
 		w.service.delay = 50 * time.Millisecond
 		e := w.engine()
 		w.spill(e, 400)
-		w.queue.onClaim = func(n int) {
+		w.queue.watch(func(n int) {
 			if spare := w.service.spare(); n > spare {
 				t.Errorf("claim of %d with %d permits in hand", n, spare)
 			}
-		}
+		})
 		w.run(e)
 		time.Sleep(30 * time.Second)
 		if got := w.service.peak(); got != 3 {
@@ -245,19 +246,51 @@ func TestEntryQueuedTwiceIsAttemptedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
+		w.service.delay = 50 * time.Millisecond
 		e := w.engine()
-		w.spill(e, 1)
-		copies := w.queue.ready[0]
-		for range 20 {
-			w.queue.raw(string(copies))
-		}
-		w.service.delay = 300 * time.Millisecond
+		w.spill(e, 500)
 		w.run(e)
+		time.Sleep(20 * time.Second) // by now many are claimed together
+		w.wantRows(500, order.Succeeded, order.NoPhase)
+		twice := w.store.add("pay", 1)
+		item := replay.NewItem(&twice[0].Order, time.Now())
+		data, err := item.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			w.queue.raw(string(data))
+		}
 		time.Sleep(10 * time.Second)
-		if n := w.service.effect("T-1"); n != 1 {
+		if n := w.service.effect(item.Number); n != 1 {
 			t.Errorf("%d effects, want 1", n)
 		}
 		w.wantEmpty()
+		w.wantMetric("spillway_replay_dropped_total", 39)
+	})
+}
+
+func TestIdleReplayKeepsPermitsFromNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.service.delay = 50 * time.Millisecond
+		e := w.engine()
+		w.spill(e, 500)
+		stop := w.run(e)
+		time.Sleep(20 * time.Second)
+		looks := 0
+		w.queue.watch(func(n int) {
+			looks++
+			if n != 1 {
+				t.Errorf("a look into the empty queue held %d permits", n)
+			}
+		})
+		time.Sleep(10 * time.Second)
+		stop()
+		if looks < 50 || looks > 110 {
+			t.Errorf("%d looks in 10 s, want about 100", looks)
+		}
 	})
 }
 

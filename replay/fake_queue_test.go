@@ -49,6 +49,13 @@ func (q *memQueue) wipe() {
 	clear(q.ids)
 }
 
+// watch calls see with the size of each claim from now on.
+func (q *memQueue) watch(see func(n int)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.onClaim = see
+}
+
 // raw pushes bytes past the engine, as somebody with a Redis shell would.
 func (q *memQueue) raw(data ...string) {
 	q.mu.Lock()
