@@ -61,9 +61,14 @@ func (l *loader) variables() map[string]string {
 	return found
 }
 
-// isOthers reports whether a variable with our prefix is not a setting: those of tests and of the command line.
+// isOthers reports whether a variable with our prefix is not a setting: those of the command line, of tests and of what they
+// run on.
 func isOthers(name string) bool {
-	return strings.HasPrefix(name, envPrefix+"TEST_") || name == envPrefix+"POSTGRES_BIN" || name == envPrefix+"CONFIG"
+	switch name {
+	case envPrefix + "CONFIG", envPrefix + "POSTGRES_BIN", envPrefix + "SERVICES_DIR":
+		return true
+	}
+	return strings.HasPrefix(name, envPrefix+"TEST_")
 }
 
 // targets collects the settings that a variable can name: every scalar and every list of scalars, but for those in rules
