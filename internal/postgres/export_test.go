@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +21,32 @@ func SessionSettings(t *testing.T, s *Store, names ...string) []string {
 	}
 	return out
 }
+
+// OpenCounting opens a store that adds one to trips for each statement it sends.
+func OpenCounting(t *testing.T, url string, trips *atomic.Int64) *Store {
+	t.Helper()
+	c := Config{URL: url}.withDefaults()
+	p, err := c.poolConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ConnConfig.Tracer = tracer{trips}
+	s, err := connect(t.Context(), c, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+type tracer struct{ trips *atomic.Int64 }
+
+func (r tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	r.trips.Add(1)
+	return ctx
+}
+
+func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // Plan explains a prepared statement with a plan kept for all arguments.
 func Plan(t *testing.T, s *Store, name string) string {

@@ -148,7 +148,7 @@ func TestTheServersEndIsReportedAndItsReturnIsEnough(t *testing.T) {
 	url := server.URL()
 	s := open(t, url)
 	os := admit(t, s, "T-1")
-	server.Kill()
+	server.Stop()
 	began := time.Now()
 	for range 3 {
 		if _, err := s.Settle(t.Context(), "w1", confirm(os...)); err == nil {

@@ -130,6 +130,19 @@ func TestAWrongSchemaSaysWhatToDo(t *testing.T) {
 	check("newer than the binary", "run a newer spillway")
 }
 
+func TestAPasswordThatIsAWordOfTheErrorHidesNothingElse(t *testing.T) {
+	t.Parallel()
+	url := strings.Replace(testkit.Postgres(t), "spillway@", "spillway:spillway@", 1)
+	s, err := postgres.Open(t.Context(), postgres.Config{URL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.CheckSchema(t.Context()); !errors.Is(err, postgres.ErrSchema) {
+		t.Errorf("%v, want the wrong schema", err)
+	}
+}
+
 func TestTablesMayHaveASchemaOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	url := testkit.Postgres(t)

@@ -3,11 +3,62 @@ package postgres_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"spillway/internal/postgres"
 	"spillway/internal/testkit"
+	"spillway/order"
 )
+
+func TestThePlainWayIsOneTripEachWay(t *testing.T) {
+	t.Parallel()
+	url := testkit.Postgres(t)
+	open(t, url)
+	var trips atomic.Int64
+	s := postgres.OpenCounting(t, url, &trips)
+	ask := func(what string, want int64, f func() error) {
+		t.Helper()
+		trips.Store(0)
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := trips.Load(); got != want {
+			t.Errorf("%s: %d statements, want %d", what, got, want)
+		}
+	}
+	as := make([]order.Admission, 50)
+	for i := range as {
+		as[i] = order.Admission{Number: fmt.Sprintf("T-%d", i), Message: order.Message{Topic: "t", Offset: int64(i), Value: []byte("v")}}
+	}
+	os := make([]order.Order, len(as))
+	ask("admit", 1, func() error {
+		got, err := s.Admit(t.Context(), "pay", "w1", time.Hour, as)
+		for i := range got {
+			os[i] = got[i].Order
+		}
+		return err
+	})
+	ask("admit again", 2, func() error {
+		_, err := s.Admit(t.Context(), "pay", "w1", time.Hour, as)
+		return err
+	})
+	ask("settle", 1, func() error {
+		_, err := s.Settle(t.Context(), "w1", confirm(os[:40]...))
+		return err
+	})
+	ask("settle with history and letters", 1, func() error {
+		ss := confirm(os[40:]...)
+		ss[0].State, ss[1].State, ss[1].Phase, ss[1].Straight = order.Dead, order.Processing, order.Unknown, false
+		_, err := s.Settle(t.Context(), "w1", ss)
+		return err
+	})
+	ask("settle again", 2, func() error {
+		_, err := s.Settle(t.Context(), "w1", confirm(os[:40]...))
+		return err
+	})
+}
 
 // A plan that was made on an empty table is kept while the table grows: it must be the one for a large table.
 func TestPlansOfTheEmptyTableAreRightForALargeOne(t *testing.T) {

@@ -34,6 +34,11 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return connect(ctx, c, p)
+}
+
+// connect makes the pool of a config that was checked.
+func connect(ctx context.Context, c Config, p *pgxpool.Config) (*Store, error) {
 	s := &Store{
 		log: c.Logger, secrets: secrets(p.ConnConfig, c.URL),
 		patience: c.StatementTimeout + 2*c.ConnectTimeout,
@@ -130,7 +135,16 @@ func (s *Store) clean(err error) error {
 	if shown == text {
 		return err
 	}
-	return errors.New(shown)
+	return &maskedError{text: shown, err: err}
 }
+
+// maskedError is an error whose text showed a secret. What kind of error it is can still be asked.
+type maskedError struct {
+	text string
+	err  error
+}
+
+func (e *maskedError) Error() string { return e.text }
+func (e *maskedError) Unwrap() error { return e.err }
 
 func noRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
