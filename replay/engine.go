@@ -164,7 +164,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	running.Go(func() { e.watch(ctx) })
 	idle := false
 	for ctx.Err() == nil {
-		b, wait := e.take(tail, &idle)
+		b, wait := e.take(ctx, tail, &idle)
 		if b != nil {
 			running.Go(func() { b.run(ctx, calls, tail) })
 		}
@@ -191,7 +191,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // take claims as many entries as there is room and leave for, or says how long to wait before the next look. idle is
 // whether the last look found nothing.
-func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
+func (e *Engine) take(taking, ctx context.Context, idle *bool) (*batch, time.Duration) {
 	if e.attempter.Open() {
 		e.mu.Lock()
 		e.pace = newPace(e.cfg.InFlight)
@@ -220,8 +220,8 @@ func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
 	if away || *idle || e.records.failing() != nil {
 		n = 1 // most likely nothing comes of it: don't keep permits from others
 	}
-	if n = e.acquire(n); n == 0 {
-		return nil, e.cfg.Poll
+	if n = e.acquire(taking, n); n == 0 {
+		return nil, 0
 	}
 	claim, err := e.claim(ctx, n, room)
 	e.release(n - len(claim.Items))
@@ -296,14 +296,27 @@ func (e *Engine) answered(outcome order.Outcome) {
 	e.pace = e.pace.after(outcome, time.Now())
 }
 
-func (e *Engine) acquire(n int) int {
-	for got := range n {
-		if !e.attempter.TryAcquire(order.LaneReplay) {
-			return got
+// acquire takes up to n permits. It stands in line for the first, because that is what the lane's share is granted to: a
+// busy live lane leaves none idle. What it could not have within fill after that, it does without.
+func (e *Engine) acquire(ctx context.Context, n int) int {
+	got, patience := 0, e.cfg.Poll
+	for ; got < n; got++ {
+		if e.attempter.TryAcquire(order.LaneReplay) {
+			continue
 		}
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		err := e.attempter.Acquire(ctx, order.LaneReplay)
+		cancel()
+		if err != nil {
+			break
+		}
+		patience = fill
 	}
-	return n
+	return got
 }
+
+// fill is how long one more permit is waited for by a claim that has one.
+const fill = 2 * time.Millisecond
 
 func (e *Engine) release(n int) {
 	for range n {

@@ -50,6 +50,17 @@ func (s *service) TryAcquire(lane order.Lane) bool {
 	return true
 }
 
+func (s *service) Acquire(ctx context.Context, lane order.Lane) error {
+	for !s.TryAcquire(lane) {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 func (s *service) Release(order.Lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -99,6 +99,8 @@ type Store interface {
 type Attempter interface {
 	// TryAcquire takes a permit of the lane if one is free now.
 	TryAcquire(lane order.Lane) bool
+	// Acquire stands in line for a permit of the lane until ctx ends.
+	Acquire(ctx context.Context, lane order.Lane) error
 	// Release gives back a permit that was not used.
 	Release(lane order.Lane)
 	// Submit makes one attempt with a permit the caller holds, and releases it. It returns soon after ctx ends.
