@@ -59,9 +59,9 @@ func (c *checker) lease(owner string, o order.Order) {
 func (c *checker) phase(id int64) order.Phase { return c.seen[c.names[id]].order.Phase }
 
 // observe reads an order's row and holds it against what it was.
-func (c *checker) observe(number string) {
+func (c *checker) observe(ctx context.Context, number string) {
 	s := c.seen[number]
-	v, err := c.store.rows.ShowOrder(context.Background(), route, number)
+	v, err := c.store.rows.ShowOrder(ctx, route, number)
 	if err != nil || s == nil {
 		c.violate("I8", "%s is gone from the record: %v", number, err)
 		return
@@ -77,7 +77,7 @@ func (c *checker) observe(number string) {
 			is.Attempts, is.AttemptsTotal, is.Lookups, is.Due.Sub(epoch).Seconds(), v.Owner)
 	}
 	if is.State != was.State {
-		c.moved(number, was, is)
+		c.moved(ctx, number, was, is)
 	}
 	switch {
 	case is.Version < was.Version:
@@ -103,7 +103,7 @@ func (c *checker) observe(number string) {
 }
 
 // moved checks a change of state.
-func (c *checker) moved(number string, was, is order.Order) {
+func (c *checker) moved(ctx context.Context, number string, was, is order.Order) {
 	c.count("state " + is.State.String())
 	if !order.CanMove(was.State, is.State) {
 		c.violate("I3", "%s went from %s to %s", number, was.State, is.State)
@@ -123,7 +123,7 @@ func (c *checker) moved(number string, was, is order.Order) {
 	case order.Dead:
 		c.open--
 		c.count("dead " + string(is.Reason))
-		v, err := c.store.rows.ShowOrder(context.Background(), route, number)
+		v, err := c.store.rows.ShowOrder(ctx, route, number)
 		if err != nil || v.Letter == 0 {
 			c.violate("I9", "%s is DEAD and has no dead letter that waits", number)
 		}
@@ -134,7 +134,7 @@ func (c *checker) moved(number string, was, is order.Order) {
 }
 
 // settled is told of a settlement that was applied.
-func (c *checker) settled(owner string, t order.Settlement) {
+func (c *checker) settled(ctx context.Context, owner string, t order.Settlement) {
 	number := c.names[t.ID]
 	s := c.seen[number]
 	if s.owner != owner || s.leased != t.Version || s.order.Version != t.Version {
@@ -158,14 +158,14 @@ func (c *checker) settled(owner string, t order.Settlement) {
 		case order.NoPhase, order.Replaying:
 		}
 	}
-	c.observe(number)
+	c.observe(ctx, number)
 }
 
 // conflict is told of an answer that contradicts a final state. The downstream tells one truth, so only a person can
 // have said otherwise.
-func (c *checker) conflict(owner string, t order.Settlement) {
+func (c *checker) conflict(ctx context.Context, owner string, t order.Settlement) {
 	number := c.names[t.ID]
-	c.observe(number)
+	c.observe(ctx, number)
 	if is := c.seen[number].order; is.State != order.Discarded {
 		c.violate("I4", "%s is %s and %s comes late with %s", number, is.State, owner, t.State)
 	}
@@ -182,7 +182,7 @@ func (c *checker) notFound(number string) {
 func (c *checker) sent(f *flight) {
 	number, owner := f.order.Number, f.worker.owner()
 	s := c.seen[number]
-	c.observe(number)
+	c.observe(context.Background(), number)
 	row := s.order
 	switch {
 	case s.flights > 0:
@@ -210,8 +210,8 @@ func (c *checker) sent(f *flight) {
 func (c *checker) landed(f *flight) { c.seen[f.order.Number].flights-- }
 
 // readLetters takes down which records became dead letters.
-func (c *checker) readLetters() {
-	ls, err := c.store.rows.ListDeadLetters(context.Background(), desk.LetterFilter{Route: route, Limit: desk.MaxPage})
+func (c *checker) readLetters(ctx context.Context) {
+	ls, err := c.store.rows.ListDeadLetters(ctx, desk.LetterFilter{Route: route, Limit: desk.MaxPage})
 	if err != nil {
 		c.violate("I8", "dead letters cannot be listed: %v", err)
 		return

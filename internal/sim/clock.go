@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"fmt"
 	"time"
 )
@@ -13,29 +12,41 @@ type event struct {
 	do  func()
 }
 
+// timeline is a binary heap of events.
 type timeline []event
 
-func (t timeline) Len() int { return len(t) }
-
-func (t timeline) Less(i, j int) bool {
+func (t timeline) before(i, j int) bool {
 	if !t[i].at.Equal(t[j].at) {
 		return t[i].at.Before(t[j].at)
 	}
 	return t[i].seq < t[j].seq
 }
 
-func (t timeline) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+// push is the timeline with one more event.
+func (t timeline) push(e event) timeline {
+	t = append(t, e)
+	for i := len(t) - 1; i > 0 && t.before(i, (i-1)/2); i = (i - 1) / 2 {
+		t[i], t[(i-1)/2] = t[(i-1)/2], t[i]
+	}
+	return t
+}
 
-// Push implements heap.Interface.
-func (t *timeline) Push(x any) { *t = append(*t, x.(event)) } //nolint:errcheck,forcetypeassert // heap.Push is called with events alone
-
-// Pop implements heap.Interface.
-func (t *timeline) Pop() any {
-	last := len(*t) - 1
-	e := (*t)[last]
-	(*t)[last] = event{}
-	*t = (*t)[:last]
-	return e
+// pop is the first event and the timeline without it, which must not be empty.
+func (t timeline) pop() (event, timeline) {
+	first, last := t[0], len(t)-1
+	t[0], t[last] = t[last], event{}
+	t = t[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child+1 < last && t.before(child+1, child) {
+			child++
+		}
+		if child >= last || !t.before(child, i) {
+			return first, t
+		}
+		t[i], t[child] = t[child], t[i]
+		i = child
+	}
 }
 
 // at plans something for a moment, now at the earliest.
@@ -44,7 +55,7 @@ func (s *world) at(when time.Time, do func()) {
 		when = s.now
 	}
 	s.seq++
-	heap.Push(&s.timeline, event{at: when, seq: s.seq, do: do})
+	s.timeline = s.timeline.push(event{at: when, seq: s.seq, do: do})
 }
 
 // after plans something for later, whoever is alive then.
@@ -55,10 +66,8 @@ func (s *world) step() bool {
 	if len(s.timeline) == 0 {
 		return false
 	}
-	e, ok := heap.Pop(&s.timeline).(event)
-	if !ok {
-		return false
-	}
+	var e event
+	e, s.timeline = s.timeline.pop()
 	s.now = e.at
 	e.do()
 	s.steps++

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"sort"
 	"strings"
@@ -186,7 +187,7 @@ func (c *checker) conclude() {
 			c.violate("I9", "%s never became an order", number)
 			return
 		}
-		c.observe(number)
+		c.observe(context.Background(), number)
 		effects := c.down.effects[number]
 		switch s.order.State {
 		case order.Succeeded:

@@ -73,6 +73,9 @@ func newDownstream(s *world) *downstream {
 
 func (d *downstream) change() {
 	d.mode = mode(d.rng.IntN(int(mixed) + 1))
+	if d.cursed == extend && d.chance(0.5) {
+		d.mode = slow // claims live long enough to be extended
+	}
 	d.count("mode " + d.mode.String())
 	d.note("downstream: %s", d.mode)
 }

@@ -52,7 +52,7 @@ func (g *generation) lastCommit() {
 	}
 	g.over = true
 	g.commit(true, func() {
-		if g.worker.generation == g {
+		if g.generation == g {
 			g.drained()
 		}
 	})

@@ -56,9 +56,12 @@ func (s *world) fault(e effect) fault {
 	}
 	crash, fail := s.crash, s.numbers.fault
 	if e == s.cursed {
-		crash, fail = 0.04, 0.15
+		crash, fail = 0.06, 0.15
+		if e == extend {
+			crash = 0.12 // few are made
+		}
 	}
-	f := noFault
+	var f fault
 	switch {
 	case s.chance(crash):
 		f = crashBefore

@@ -86,7 +86,7 @@ func (g *generation) pump() {
 }
 
 // lives reports whether the worker still is in this generation: each request may have been its last.
-func (g *generation) lives() bool { return !g.over && g.worker.generation == g }
+func (g *generation) lives() bool { return !g.over && g.generation == g }
 
 // fetch asks one broker for what the gate grants.
 func (g *generation) fetch(broker int) {

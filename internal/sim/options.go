@@ -42,23 +42,38 @@ func (b Bug) String() string {
 	return fmt.Sprintf("Bug(%d)", int(b))
 }
 
+// breaks is the invariant that the bug breaks.
+func (b Bug) breaks() string {
+	switch b {
+	case NoBug:
+		return ""
+	case CommitBeforeSettle:
+		return "I1"
+	case ResendWithoutLookup:
+		return "I6"
+	case AckWithoutLease:
+		return "I2"
+	}
+	return ""
+}
+
 // Report is what a run showed.
 type Report struct {
 	Seed      uint64
 	Steps     int
-	Took      time.Duration // by the simulation's clock
-	Violation *Violation    // nil: all invariants held
+	Took      time.Duration   // by the simulation's clock
+	Violation *ViolationError // nil: all invariants held
 	Counts    map[string]int
 	Trace     []string
 }
 
-// Violation is a broken invariant.
-type Violation struct {
+// ViolationError is a broken invariant.
+type ViolationError struct {
 	Invariant string // I1 to I9
 	Text      string
 }
 
-func (v *Violation) Error() string { return v.Invariant + ": " + v.Text }
+func (v *ViolationError) Error() string { return v.Invariant + ": " + v.Text }
 
 // numbers are what a seed chooses before it starts.
 type numbers struct {
@@ -110,6 +125,11 @@ func (s *world) choose() {
 	n.timeout = 300 * time.Millisecond
 	n.budget = 400 * time.Millisecond
 	n.lease = pick(600*time.Millisecond, 1500*time.Millisecond, 4*time.Second)
+	// Few of these are made, the fewer the longer the lease.
+	if rare := []effect{extend, extend, renew, begin, finish, has}; s.rng.IntN(4) == 0 {
+		n.cursed = rare[s.rng.IntN(len(rare))]
+		n.lease = 600 * time.Millisecond
+	}
 	n.drain = pick(300*time.Millisecond, 1500*time.Millisecond)
 	n.permitWait = 20 * time.Millisecond
 	n.queueBound = []int{8, 20, 200}[s.rng.IntN(3)]

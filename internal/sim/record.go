@@ -33,11 +33,11 @@ func (r *record) Admit(ctx context.Context, route, owner string, lease time.Dura
 		switch a.Kind {
 		case order.New:
 			r.checker.lease(owner, a.Order)
-			r.checker.observe(as[i].Number)
+			r.checker.observe(ctx, as[i].Number)
 		case order.Duplicate:
 			r.count("admitted again")
 		case order.Clash:
-			r.checker.readLetters()
+			r.checker.readLetters(ctx)
 		}
 	}
 	return out, err
@@ -55,14 +55,14 @@ func (r *record) Settle(ctx context.Context, owner string, ss []order.Settlement
 			if s.Phase == order.Unknown && s.Outcome != order.NoOutcome && r.checker.phase(s.ID) == order.InFlight {
 				r.begun[s.ID] = r.now
 			}
-			r.checker.settled(owner, s)
+			r.checker.settled(ctx, owner, s)
 		case order.Stale:
 			r.count("settled too late")
 			if r.options.Bug == AckWithoutLease {
 				out[i] = r.force(ctx, owner, s)
 			}
 		case order.Conflict:
-			r.checker.conflict(owner, s)
+			r.checker.conflict(ctx, owner, s)
 		}
 	}
 	return out, err
@@ -79,7 +79,7 @@ func (r *record) force(ctx context.Context, owner string, s order.Settlement) or
 	if err != nil || out[0] != order.Applied {
 		return order.Stale
 	}
-	r.checker.settled(owner, s)
+	r.checker.settled(ctx, owner, s)
 	return order.Applied
 }
 
@@ -90,7 +90,7 @@ func (r *record) Renew(ctx context.Context, owner string, lease time.Duration, l
 	}
 	out, err := r.rows.Renew(ctx, owner, lease, ls)
 	for _, l := range ls {
-		r.checker.observe(r.checker.names[l.ID])
+		r.checker.observe(ctx, r.checker.names[l.ID])
 	}
 	return out, err
 }
@@ -101,7 +101,7 @@ func (r *record) Bury(ctx context.Context, ds []order.DeadRecord) error {
 		return errAway
 	}
 	err := r.rows.Bury(ctx, ds)
-	r.checker.readLetters()
+	r.checker.readLetters(ctx)
 	return err
 }
 
@@ -113,7 +113,7 @@ func (r *record) Begin(ctx context.Context, owner string, lease time.Duration, i
 	out, err := r.rows.Begin(ctx, owner, lease, ids)
 	for _, o := range out {
 		r.checker.lease(owner, o)
-		r.checker.observe(o.Number)
+		r.checker.observe(ctx, o.Number)
 	}
 	return out, err
 }
@@ -134,7 +134,7 @@ func (r *record) ClaimDue(ctx context.Context, owner string, lease time.Duration
 			out[i].LastAttempt = at
 		}
 		r.checker.lease(owner, o)
-		r.checker.observe(o.Number)
+		r.checker.observe(ctx, o.Number)
 	}
 	return out, err
 }
@@ -169,7 +169,7 @@ func (s *world) operator() {
 		}
 		s.count(what)
 		s.note("operator: %s %s", what, l.Number)
-		s.checker.observe(l.Number)
+		s.checker.observe(ctx, l.Number)
 		return
 	}
 }

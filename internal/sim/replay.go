@@ -153,7 +153,7 @@ func (b *replaying) closeIfDone() {
 func (b *replaying) finish(keep []int64) {
 	b.over = true
 	b.call(finish, func() error { return b.queue.finish(b.claim.key, b.done, b.again, keep) }, func(error) {
-		b.worker.replaying = nil
+		b.replaying = nil
 	})
 }
 

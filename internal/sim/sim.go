@@ -22,7 +22,7 @@ type world struct {
 	seq      int
 	steps    int
 	calmed   bool // faults are over
-	ended    *Violation
+	ended    *ViolationError
 	counts   map[string]int
 	trace    []string
 
@@ -78,7 +78,7 @@ func (s *world) violate(invariant, format string, args ...any) {
 	if s.ended != nil {
 		return
 	}
-	s.ended = &Violation{Invariant: invariant, Text: fmt.Sprintf(format, args...)}
+	s.ended = &ViolationError{Invariant: invariant, Text: fmt.Sprintf(format, args...)}
 	s.note("VIOLATION %v", s.ended)
 }
 

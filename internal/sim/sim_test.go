@@ -16,13 +16,13 @@ import (
 
 var (
 	seedFlag  = flag.Int64("sim.seed", -1, "run this seed alone and show its trace")
-	seedsFlag = flag.Uint64("sim.seeds", 200, "how many seeds to run")
+	seedsFlag = flag.Uint64("sim.seeds", 400, "how many seeds to run")
 )
 
 // tail is how much of the trace a failure shows.
 const tail = 120
 
-func TestSimulation(t *testing.T) {
+func TestSimulation(t *testing.T) { //nolint:tparallel // what the seeds showed together is looked at when all are done
 	t.Parallel()
 	if *seedFlag >= 0 {
 		r := Run(uint64(*seedFlag), Options{Trace: 1 << 20})
@@ -158,11 +158,8 @@ func TestASeedTellsTheSameStoryTwice(t *testing.T) {
 
 func TestDeliberateBugsAreCaughtByTheInvariantTheyBreak(t *testing.T) {
 	t.Parallel()
-	for bug, invariant := range map[Bug]string{
-		CommitBeforeSettle:  "I1",
-		ResendWithoutLookup: "I6",
-		AckWithoutLease:     "I2",
-	} {
+	for _, bug := range Bugs() {
+		invariant := bug.breaks()
 		t.Run(bug.String(), func(t *testing.T) {
 			t.Parallel()
 			others := map[string]int{}

@@ -110,7 +110,7 @@ func (t *topic) write(partition int, e *entry) {
 		t.ends[partition] += int64(1 + t.rng.IntN(5)) // a hole of compaction
 		t.count("hole")
 	}
-	e.message.Partition, e.message.Offset = int32(partition), t.ends[partition]
+	e.message.Partition, e.message.Offset = int32(partition), t.ends[partition] //nolint:gosec // a handful
 	t.ends[partition]++
 	if e.kind == plain {
 		t.values[e.number] = e.message.Value
