@@ -16,7 +16,7 @@ func (b *backoff) next() time.Duration {
 	const doublings = 20 // more would overflow before most is reached
 	wait := min(b.least<<min(b.tries, doublings), b.most)
 	b.tries++
-	return wait - wait/5 + rand.N(wait*2/5+1)
+	return wait - wait/5 + rand.N(wait*2/5+1) //nolint:gosec // jitter need not be unguessable
 }
 
 // reset forgets the failures.

@@ -50,7 +50,7 @@ func (b *balancer) AssignGroups(members []kafkago.GroupMember, partitions []kafk
 func (b *balancer) changed(count int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.seen = uint32(max(count, 0))
+	b.seen = uint32(max(count, 0)) //nolint:gosec // partitions are numbered with 32 bits
 }
 
 // take returns how many partitions were dealt out for the generation that begins, if this member was the one to deal.

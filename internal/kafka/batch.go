@@ -46,7 +46,7 @@ var errCorrupt = errors.New("corrupt batch")
 // head is the fixed part of a batch.
 type head struct {
 	first, last int64 // offsets, inclusive; a compacted batch need not hold records at either
-	attributes  int16
+	attributes  uint16
 	firstTime   int64
 	maxTime     int64
 	producer    int64
@@ -144,13 +144,23 @@ func at(partition int32, offset int64, err error) error {
 // errCut says that the bytes end inside a batch, which a broker is free to do.
 var errCut = errors.New("the batch is cut off")
 
+// int32At reads a signed number of the wire, which is two's complement as ours are.
+func int32At(b []byte, at int) int32 {
+	return int32(binary.BigEndian.Uint32(b[at:])) //nolint:gosec // the same bits
+}
+
+// int64At is int32At for eight bytes.
+func int64At(b []byte, at int) int64 {
+	return int64(binary.BigEndian.Uint64(b[at:])) //nolint:gosec // the same bits
+}
+
 // readHead reads and checks the fixed part of the next batch.
 func readHead(raw []byte) (head, error) {
 	if len(raw) < posMagic+1 {
 		return head{}, errCut
 	}
-	first := int64(binary.BigEndian.Uint64(raw))
-	length := int64(int32(binary.BigEndian.Uint32(raw[posLength:])))
+	first := int64At(raw, 0)
+	length := int64(int32At(raw, posLength))
 	if magic := raw[posMagic]; magic != format {
 		return head{}, fmt.Errorf("%w at offset %d: message format %d is not read, only %d", errCorrupt, first, magic, format)
 	}
@@ -160,15 +170,15 @@ func readHead(raw []byte) (head, error) {
 	if length+prefixSize > int64(len(raw)) {
 		return head{}, errCut
 	}
-	delta := int32(binary.BigEndian.Uint32(raw[posLastDelta:]))
+	delta := int32At(raw, posLastDelta)
 	h := head{
 		first:      first,
 		last:       first + int64(delta),
-		attributes: int16(binary.BigEndian.Uint16(raw[posAttributes:])),
-		firstTime:  int64(binary.BigEndian.Uint64(raw[posFirstTime:])),
-		maxTime:    int64(binary.BigEndian.Uint64(raw[posMaxTime:])),
-		producer:   int64(binary.BigEndian.Uint64(raw[posProducer:])),
-		count:      int32(binary.BigEndian.Uint32(raw[posCount:])),
+		attributes: binary.BigEndian.Uint16(raw[posAttributes:]),
+		firstTime:  int64At(raw, posFirstTime),
+		maxTime:    int64At(raw, posMaxTime),
+		producer:   int64At(raw, posProducer),
+		count:      int32At(raw, posCount),
 		size:       int(length + prefixSize),
 	}
 	switch {
@@ -242,22 +252,43 @@ const headerCost = 40
 // slabSize bounds how much of its neighbours a message that is held for long keeps alive.
 const slabSize = 64 << 10
 
-// copyOut turns the kept records into messages that own their bytes, which share slabs.
+// slab is memory that some messages of a batch share.
+type slab struct {
+	bytes   []byte
+	headers []order.Header
+}
+
+// own copies bytes into the slab, which has room for them. Null stays null.
+func (s *slab) own(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	n := len(s.bytes)
+	s.bytes = append(s.bytes, b...)
+	return s.bytes[n:len(s.bytes):len(s.bytes)]
+}
+
+// copyOut turns the kept records into messages that own their bytes, in slabs.
 func (d *decoder) copyOut(messages []order.Message, partition int32, h head) []order.Message {
 	messages = slices.Grow(messages, len(d.kept))
 	for from := 0; from < len(d.kept); {
-		to, size := from, 0
+		to, size, headers := from, 0, 0
 		for to < len(d.kept) && (to == from || size < slabSize) {
 			k := &d.kept[to]
 			size += len(k.key) + len(k.value) + len(k.headers.bytes)
+			headers += k.headerCount
 			to++
 		}
-		slab := make([]byte, 0, size)
+		s := slab{bytes: make([]byte, 0, size)}
+		if headers > 0 {
+			s.headers = make([]order.Header, 0, headers)
+		}
 		for i := from; i < to; i++ {
-			var m order.Message
-			slab, m = d.message(slab, &d.kept[i])
-			m.Partition, m.Time = partition, stamp(h, d.kept[i].timeDelta)
-			messages = append(messages, m)
+			k := &d.kept[i]
+			messages = append(messages, order.Message{
+				Topic: d.topic, Partition: partition, Offset: k.offset,
+				Key: s.own(k.key), Value: s.own(k.value), Headers: d.headers(&s, k), Time: stamp(h, k.timeDelta),
+			})
 		}
 		from = to
 	}
@@ -265,26 +296,18 @@ func (d *decoder) copyOut(messages []order.Message, partition int32, h head) []o
 	return messages
 }
 
-// message copies one record to the end of the slab, which has room for it.
-func (d *decoder) message(slab []byte, k *kept) ([]byte, order.Message) {
-	own := func(b []byte) []byte {
-		if b == nil {
-			return nil
-		}
-		n := len(slab)
-		slab = append(slab, b...)
-		return slab[n:len(slab):len(slab)]
+// headers copies a record's headers into the slab.
+func (d *decoder) headers(s *slab, k *kept) []order.Header {
+	if k.headerCount == 0 {
+		return nil
 	}
-	m := order.Message{Topic: d.topic, Offset: k.offset, Key: own(k.key), Value: own(k.value)}
-	if k.headerCount > 0 {
-		m.Headers = make([]order.Header, 0, k.headerCount)
-		headers := k.headers
-		for range k.headerCount {
-			key, value, _ := headers.header() // checked when the record was read
-			m.Headers = append(m.Headers, order.Header{Key: d.name(key), Value: own(value)})
-		}
+	n := len(s.headers)
+	encoded := k.headers
+	for range k.headerCount {
+		key, value, _ := encoded.header() // checked when the record was read
+		s.headers = append(s.headers, order.Header{Key: d.name(key), Value: s.own(value)})
 	}
-	return slab, m
+	return s.headers[n:len(s.headers):len(s.headers)]
 }
 
 // name returns a header's name, the same string each time it is one of the usual ones.

@@ -438,7 +438,7 @@ func TestDecodeAllocatesPerBatchAndNotPerRecord(t *testing.T) {
 	m := made{lastDelta: -1, producer: -1}
 	for i := range 1000 {
 		m.records = append(m.records, madeRecord{
-			delta: int64(i), key: []byte("key"), value: []byte("value"),
+			delta: int64(i), key: []byte("key"), value: []byte("value"), headers: []order.Header{{Key: "k", Value: []byte("v")}},
 		})
 	}
 	raw, d := m.bytes(), newDecoder("t", true, 1<<20)
@@ -449,6 +449,24 @@ func TestDecodeAllocatesPerBatchAndNotPerRecord(t *testing.T) {
 	})
 	if n > 10 {
 		t.Errorf("%v allocations for 1000 records", n)
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	m := made{lastDelta: -1, producer: -1}
+	for i := range 5000 {
+		m.records = append(m.records, madeRecord{
+			delta: int64(i), key: []byte("T-1001"), value: bytes.Repeat([]byte("x"), 200),
+			headers: []order.Header{{Key: "traceparent", Value: []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")}},
+		})
+	}
+	raw, d := m.bytes(), newDecoder("t", true, 8<<20)
+	b.SetBytes(int64(len(raw)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if out, err := d.decode(portion{bytes: 8 << 20, raw: raw}); err != nil || len(out.messages) != 5000 {
+			b.Fatal(err)
+		}
 	}
 }
 

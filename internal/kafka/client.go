@@ -136,11 +136,11 @@ func (c *client) topic(ctx context.Context) (view, error) {
 		if topic.Topic == nil || *topic.Topic != c.config.Topic {
 			continue
 		}
-		switch code := kafkago.Error(topic.ErrorCode); {
-		case code == kafkago.UnknownTopicOrPartition || code == kafkago.UnknownTopicID:
+		code := kafkago.Error(topic.ErrorCode)
+		if code == kafkago.UnknownTopicOrPartition || code == kafkago.UnknownTopicID {
 			return view{}, nil
-		case code == kafkago.LeaderNotAvailable || code == 0:
-		default:
+		}
+		if code != 0 && code != kafkago.LeaderNotAvailable {
 			return view{}, fmt.Errorf("look up topic %q: %w", c.config.Topic, code)
 		}
 		v := view{id: topic.TopicID, leaders: make(map[int32]int32, len(topic.Partitions))}
@@ -312,8 +312,7 @@ func (c *client) commits(ctx context.Context, partitions []int32) (map[int32]com
 // temporary reports whether a later try may get another answer: every error of the network may, and the codes of a
 // cluster that is moving things about.
 func temporary(err error) bool {
-	var code kafkago.Error
-	if errors.As(err, &code) {
+	if code, ok := errors.AsType[kafkago.Error](err); ok {
 		return code.Temporary() || code == kafkago.BrokerNotAvailable
 	}
 	return true

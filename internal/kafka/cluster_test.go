@@ -45,6 +45,16 @@ func fakeConfig(c *kfake.Cluster) Config {
 	}
 }
 
+// as is a type assertion that fails the test.
+func as[T any](t *testing.T, v any) T {
+	t.Helper()
+	got, ok := v.(T)
+	if !ok {
+		t.Errorf("it is a %T", v)
+	}
+	return got
+}
+
 // fakeProduce writes records to one partition.
 func fakeProduce(t *testing.T, c *kfake.Cluster, partition int32, rs ...*kgo.Record) {
 	t.Helper()
@@ -67,7 +77,7 @@ func TestPausedPartitionIsNotAskedFor(t *testing.T) {
 	var asked [3]atomic.Int64
 	cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		for _, topic := range r.(*kmsg.FetchRequest).Topics {
+		for _, topic := range as[*kmsg.FetchRequest](t, r).Topics {
 			for _, p := range topic.Partitions {
 				asked[p.Partition].Add(1)
 			}
@@ -167,8 +177,8 @@ func TestCorruptBatchIsReportedAndNeverSkipped(t *testing.T) {
 	bad[len(bad)-1] ^= 1
 	cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
-		request := r.(*kmsg.FetchRequest)
-		response := request.ResponseKind().(*kmsg.FetchResponse)
+		request := as[*kmsg.FetchRequest](t, r)
+		response := as[*kmsg.FetchResponse](t, request.ResponseKind())
 		topic := kmsg.NewFetchResponseTopic()
 		topic.Topic = fakeTopic
 		for _, p := range request.Topics[0].Partitions {

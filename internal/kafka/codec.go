@@ -110,7 +110,8 @@ func (u *unpacker) gunzip(packed []byte) error {
 func (u *unpacker) unzstd(packed []byte) error {
 	if u.zstd == nil {
 		decoder, err := zstd.NewReader(nil,
-			zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(u.limit)))
+			zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(uint64(u.limit))) //nolint:gosec // a limit is positive
 		if err != nil {
 			return err
 		}

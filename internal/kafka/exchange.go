@@ -109,7 +109,7 @@ func (e *exchange) trade(conn io.ReadWriter, request kmsg.Request) ([]byte, erro
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		return nil, err
 	}
-	size := int(int32(binary.BigEndian.Uint32(head[:4]))) - 4
+	size := int(int32At(head[:], 0)) - 4
 	if size < 0 || size > e.limit {
 		return nil, fmt.Errorf("the broker answers with %d bytes: at most %d are taken", size, e.limit)
 	}
@@ -167,10 +167,10 @@ func skipTags(body []byte) ([]byte, error) {
 			return nil, errShort
 		}
 		size, m := binary.Uvarint(body[n:])
-		if m <= 0 || size > uint64(len(body)-n-m) {
+		if m <= 0 || size > uint64(len(body)) || int(size) > len(body)-n-m { //nolint:gosec // it fits: checked before
 			return nil, errShort
 		}
-		body = body[n+m+int(size):]
+		body = body[n+m+int(size):] //nolint:gosec // it fits: checked before
 	}
 	return body, nil
 }

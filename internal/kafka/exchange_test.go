@@ -33,12 +33,19 @@ func heartbeatExchange(limit int) *exchange {
 	return &exchange{request: kmsg.NewPtrHeartbeatRequest(), newest: heartbeatVersion, limit: limit, clientID: "c"}
 }
 
+// versions is what a connection negotiated, for one request.
+func versions(key protocol.ApiKey, version int16) map[protocol.ApiKey]int16 {
+	negotiated := make(map[protocol.ApiKey]int16, 1)
+	negotiated[key] = version
+	return negotiated
+}
+
 func TestExchangeReadsTheErrorOfAHeartbeat(t *testing.T) {
 	t.Parallel()
 	for version := range int16(5) {
 		e := heartbeatExchange(100)
 		e.newest = 4
-		if !e.Required(map[protocol.ApiKey]int16{protocol.Heartbeat: version}) {
+		if !e.Required(versions(protocol.Heartbeat, version)) {
 			t.Fatal("the exchange leaves the bytes to kafka-go")
 		}
 		answered := kmsg.HeartbeatResponse{Version: version, ErrorCode: 27, ThrottleMillis: 5}
@@ -51,7 +58,7 @@ func TestExchangeReadsTheErrorOfAHeartbeat(t *testing.T) {
 		if err != nil {
 			t.Fatalf("version %d: %v", version, err)
 		}
-		if got := message.(*answer).Response.(*kmsg.HeartbeatResponse); got.ErrorCode != 27 {
+		if got := as[*kmsg.HeartbeatResponse](t, as[*answer](t, message).Response); got.ErrorCode != 27 {
 			t.Errorf("version %d: code %d", version, got.ErrorCode)
 		}
 	}
@@ -74,7 +81,7 @@ func TestExchangeRefusesWhatIsNoAnswer(t *testing.T) {
 		"an answer that is short": {response(correlation, good[:3]), "decode"},
 	} {
 		e := heartbeatExchange(100)
-		e.Required(map[protocol.ApiKey]int16{protocol.Heartbeat: 3})
+		e.Required(versions(protocol.Heartbeat, 3))
 		_, err := e.RawExchange(&pipe{Reader: bytes.NewReader(c.bytes)})
 		if err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: error is %v, want one that says %q", name, err, c.says)
@@ -129,12 +136,12 @@ func TestTransportLeavesTheConnectionToAnExchange(t *testing.T) {
 		_, _ = theirs.Write(response(correlation, answered.AppendTo(nil)))
 	}()
 	conn := protocol.NewConn(ours, "driver")
-	conn.SetVersions(map[protocol.ApiKey]int16{protocol.Heartbeat: 9})
+	conn.SetVersions(versions(protocol.Heartbeat, 9))
 	message, err := conn.RoundTrip(&routed{exchange: *heartbeatExchange(100), node: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := message.(*answer).Response.(*kmsg.HeartbeatResponse).ErrorCode; code != 25 {
+	if code := as[*kmsg.HeartbeatResponse](t, as[*answer](t, message).Response).ErrorCode; code != 25 {
 		t.Errorf("code %d", code)
 	}
 	request := <-got
@@ -146,13 +153,20 @@ func TestTransportLeavesTheConnectionToAnExchange(t *testing.T) {
 		t.Errorf("it is routed to broker %d: %v", broker.ID, err)
 	}
 	// What kafka-go negotiates is bounded by what it speaks itself.
-	for key, newest := range map[protocol.ApiKey]int16{
-		protocol.Fetch: fetchVersion, protocol.ListOffsets: listVersion, protocol.OffsetCommit: commitVersion,
-		protocol.OffsetFetch: offsetFetchVersion, protocol.Heartbeat: heartbeatVersion, protocol.LeaveGroup: leaveVersion,
-		protocol.FindCoordinator: coordinatorVersion,
+	for _, want := range []struct {
+		key    protocol.ApiKey
+		newest int16
+	}{
+		{protocol.Fetch, fetchVersion},
+		{protocol.ListOffsets, listVersion},
+		{protocol.OffsetCommit, commitVersion},
+		{protocol.OffsetFetch, offsetFetchVersion},
+		{protocol.Heartbeat, heartbeatVersion},
+		{protocol.LeaveGroup, leaveVersion},
+		{protocol.FindCoordinator, coordinatorVersion},
 	} {
-		if key.MaxVersion() < newest {
-			t.Errorf("kafka-go speaks %v up to version %d only, we want %d", key, key.MaxVersion(), newest)
+		if want.key.MaxVersion() < want.newest {
+			t.Errorf("kafka-go speaks %v up to version %d only, we want %d", want.key, want.key.MaxVersion(), want.newest)
 		}
 	}
 	if (&apiversions.Request{}).ApiKey() != protocol.ApiVersions {

@@ -224,7 +224,7 @@ func (g *Group) generation(
 	helpers.Go(func() { s.keepAlive(keeping, over) })
 
 	if err := s.open(serving); err != nil {
-		return nil //nolint:nilerr // open fails only when the generation or Run ends
+		return nil // open fails only when the generation or Run ends
 	}
 	dealt, led := g.balancer.take()
 	if !led {

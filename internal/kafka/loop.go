@@ -107,7 +107,7 @@ func (l *fetchLoop) request(grants []consumer.Grant, hold time.Duration) (*kmsg.
 	config := &l.fetcher.session.group.config
 	request := kmsg.NewPtrFetchRequest()
 	request.ReplicaID = -1
-	request.MaxWaitMillis = int32(hold.Milliseconds())
+	request.MaxWaitMillis = int32(hold.Milliseconds()) //nolint:gosec // at most an hour
 	request.MinBytes = 1
 	request.SessionEpoch = -1
 	if config.Isolation == ReadCommitted {
@@ -162,10 +162,10 @@ func (l *fetchLoop) handOver(ctx context.Context, grants []consumer.Grant, respo
 			l.fetcher.feed.Release(g)
 			continue
 		}
-		switch code := kafkago.Error(answer.ErrorCode); code {
-		case 0:
+		switch code := kafkago.Error(answer.ErrorCode); {
+		case code == 0:
 			progress = l.read(ctx, p, g, answer, i == 0) || progress
-		case kafkago.OffsetOutOfRange:
+		case errors.Is(code, kafkago.OffsetOutOfRange):
 			l.stray(ctx, p, g.Offset)
 			l.fetcher.feed.Release(g) // only now: until then no other broker's loop asks for it
 		default:

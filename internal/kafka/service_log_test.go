@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -109,7 +108,7 @@ func TestCompactionHolesAreStepped(t *testing.T) {
 // commitAs commits offsets of a group that has no members.
 func commitAs(t *testing.T, broker *testkit.Broker, group, topic string, offsets map[int32]int64) {
 	t.Helper()
-	client, err := newClient(ptr(mustDefaults(t, Config{Brokers: []string{broker.Addr}, Topic: topic, Group: group})))
+	client, err := newClient(new(mustDefaults(t, Config{Brokers: []string{broker.Addr}, Topic: topic, Group: group})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +121,6 @@ func commitAs(t *testing.T, broker *testkit.Broker, group, topic string, offsets
 	s := &session{group: g, client: client, generation: -1, last: map[int32]int64{}, beyond: map[int32]int64{}}
 	until(t, "a commit without members", func() bool { err = s.commitOnce(t.Context(), offsets); return err == nil })
 }
-
-func ptr[T any](v T) *T { return &v }
 
 func mustDefaults(t *testing.T, c Config) Config {
 	t.Helper()
@@ -412,7 +409,7 @@ func TestLatestBeginsAtTheEndOnceAndCommitsIt(t *testing.T) {
 	if got := second.values(); !slices.Equal(got, []string{"v20", "v30", "v31"}) {
 		t.Errorf("records are %q", got)
 	}
-	ends, err := second.group.Ends(context.Background())
+	ends, err := second.group.Ends(t.Context())
 	if err != nil || ends[0] != 10 || ends[1] != 21 || ends[2] != 2 {
 		t.Errorf("ends are %v, %v", ends, err)
 	}

@@ -53,7 +53,7 @@ func newSession(g *Group, client *client, gen *kafkago.Generation) *session {
 		beyond:     map[int32]int64{},
 	}
 	for _, p := range gen.Assignments[g.config.Topic] {
-		s.assigned = append(s.assigned, consumer.Position{Partition: int32(p.ID), Offset: -1})
+		s.assigned = append(s.assigned, consumer.Position{Partition: int32(p.ID), Offset: -1}) //nolint:gosec // an int32 on the wire
 	}
 	slices.SortFunc(s.assigned, func(a, b consumer.Position) int { return cmp.Compare(a.Partition, b.Partition) })
 	s.committing <- struct{}{}
@@ -153,8 +153,10 @@ func (s *session) open(ctx context.Context) error {
 			return err
 		}
 		if v.missing() && len(s.assigned) > 0 {
+			s.group.metrics.missing.Set(1)
 			return fmt.Errorf("topic %q: %w", s.group.config.Topic, kafkago.UnknownTopicOrPartition)
 		}
+		s.group.metrics.missing.Set(0)
 		s.saw(v)
 		return nil
 	})

@@ -58,7 +58,10 @@ func startWorker(t *testing.T, config Config, adjust ...func(*worker)) *worker {
 			return
 		}
 		select {
-		case <-w.ended:
+		case err := <-w.ended:
+			if err != nil {
+				t.Errorf("Run returns %v", err)
+			}
 		case <-time.After(patience):
 			t.Error("Run does not return")
 		}
