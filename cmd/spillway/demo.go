@@ -9,14 +9,15 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"spillway/internal/demo"
 )
 
-// DemoCmd is spillway demo.
-type DemoCmd struct {
+// demoCmd is spillway demo.
+type demoCmd struct {
 	Duration    time.Duration `default:"1m" help:"Length of the story, 10s to 30m; the drain comes on top."`
 	Kafka       []string      `placeholder:"HOST:PORT" help:"A real Kafka instead of the stand-in. The topic and the group are made for the demo and deleted at its end."`
 	RedisURL    string        `placeholder:"URL" help:"A real Redis instead of the stand-in. Keys begin with {spillway_demo_…: and are deleted at the end."`
@@ -27,7 +28,7 @@ type DemoCmd struct {
 }
 
 // Help is shown by spillway demo --help.
-func (DemoCmd) Help() string {
+func (demoCmd) Help() string {
 	return `One process shows the whole of it: orders flow from Kafka to a wallet service that slows down (permits run out,
 partitions pause, prefetch shrinks), fails (the breaker opens, writes spill into the replay queue), leaves calls without
 an answer (some of them applied, some not), and comes back (the breaker ramps, the replay queue drains, the compensator
@@ -46,7 +47,7 @@ played, 2 for mistakes on the command line.`
 }
 
 // Validate is called by kong.
-func (c *DemoCmd) Validate() error {
+func (c *demoCmd) Validate() error {
 	if c.Duration < demo.MinDuration || c.Duration > demo.MaxDuration {
 		return fmt.Errorf("--duration=%s: want %s to %s", c.Duration, demo.MinDuration, demo.MaxDuration)
 	}
@@ -54,10 +55,10 @@ func (c *DemoCmd) Validate() error {
 }
 
 // Run implements the command.
-func (c *DemoCmd) Run() (err error) {
-	board := os.Stdout
+func (c *demoCmd) Run(s *surroundings) error {
+	board := s.out
 	if c.JSON {
-		board = os.Stderr
+		board = s.err
 	}
 	log := slog.New(slog.DiscardHandler)
 	if c.LogFile != "" {
@@ -68,12 +69,12 @@ func (c *DemoCmd) Run() (err error) {
 		defer func() { _ = f.Close() }() // a log that is cut short is no failure of the demo
 		log = slog.New(slog.NewTextHandler(f, nil))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(s.ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once; PostgreSQL ends with it
 	r, err := demo.Run(ctx, demo.Config{
 		Duration: c.Duration, Kafka: c.Kafka, RedisURL: c.RedisURL, PostgresURL: c.PostgresURL,
-		Out: board, Plain: c.Plain || os.Getenv("TERM") == "dumb", NoColor: os.Getenv("NO_COLOR") != "", Logger: log,
+		Out: board, Plain: c.Plain || s.variable("TERM") == "dumb", NoColor: s.variable("NO_COLOR") != "", Logger: log,
 	})
 	if err != nil {
 		return err
@@ -82,12 +83,12 @@ func (c *DemoCmd) Run() (err error) {
 		return err
 	}
 	if c.JSON {
-		if err := writeLine(os.Stdout, r); err != nil {
+		if err := writeLine(s.out, r); err != nil {
 			return err
 		}
 	}
 	if !r.Holds {
-		return errors.New("the demo's report does not hold")
+		return errors.New("the report does not hold")
 	}
 	return nil
 }
@@ -100,4 +101,14 @@ func writeLine(out io.Writer, v any) error {
 	}
 	_, err = out.Write(append(b, '\n'))
 	return err
+}
+
+// variable is the value of an environment variable, empty where it is not set.
+func (s *surroundings) variable(name string) string {
+	for _, pair := range s.env {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }

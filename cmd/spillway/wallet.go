@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -12,8 +11,8 @@ import (
 	"spillway/internal/wallet"
 )
 
-// WalletCmd is spillway wallet: the demo's downstream as a process of its own.
-type WalletCmd struct {
+// walletCmd is spillway wallet: the demo's downstream as a process of its own.
+type walletCmd struct {
 	Listen string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address to serve on."`
 	Mode   string `default:"healthy" placeholder:"NAME|JSON" help:"How to behave at first: a name, or JSON as PUT /mode takes it."`
 	Dedupe bool   `help:"Use the Idempotency-Key: an order that was applied is not applied again. Without it an order sent twice is applied twice, which is what a check wants to see."`
@@ -21,7 +20,7 @@ type WalletCmd struct {
 }
 
 // Help is shown by spillway wallet --help.
-func (WalletCmd) Help() string {
+func (walletCmd) Help() string {
 	return `A simulated payment service for trials: the downstream of the demo and of deploy/. It is not meant for an open network.
 
 It takes POST /pay with an Idempotency-Key, answers GET /pay/{number} truthfully, and keeps a ledger of what it did for
@@ -35,7 +34,7 @@ GET /healthz answers as long as it runs.`
 }
 
 // Run implements the command.
-func (c *WalletCmd) Run() error {
+func (c *walletCmd) Run(s *surroundings) error {
 	text := c.Mode
 	if !strings.HasPrefix(text, "{") {
 		text = fmt.Sprintf(`{"name":%q}`, text)
@@ -44,10 +43,10 @@ func (c *WalletCmd) Run() error {
 	if err != nil {
 		return fmt.Errorf("--mode: %w", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(s.ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	w := wallet.New(wallet.Config{Dedupe: c.Dedupe, Seed: c.Seed, Mode: mode})
 	return w.Run(ctx, c.Listen, func(addr net.Addr) {
-		fmt.Fprintf(os.Stderr, "wallet: listening on http://%s, %s\n", addr, w.Mode().Name)
+		fmt.Fprintf(s.err, "wallet: listening on http://%s, %s\n", addr, w.Mode().Name)
 	})
 }

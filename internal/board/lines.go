@@ -37,8 +37,8 @@ type Style struct {
 const (
 	minWidth   = 20
 	maxWidth   = 200
-	labelWidth = 12
-	gaugeCells = 20
+	labelWidth = 14
+	gaugeCells = 12
 )
 
 // The few attributes of a terminal that are used.
@@ -68,7 +68,7 @@ func Lines(v View, s Style) []string {
 		row("breaker", breakers(v.Now)...),
 		row("replay", span{replay(v.Now), ""}),
 		row("processing", processing(v.Now)...),
-		row("dead", dead(v.Now)...),
+		row("dead letters", dead(v.Now)...),
 		row("so far", span{sofar(v.Now), dim}),
 	}
 	for i, extra := range v.Extra {
@@ -124,9 +124,9 @@ func rate(v View, of func(Reading) float64) float64 {
 
 func flow(v View) []span {
 	return []span{
-		{fmt.Sprintf("consumed %.0f/s   ", rate(v, consumed)), ""},
-		{fmt.Sprintf("final %.0f/s", rate(v, final)), green},
-		{fmt.Sprintf("   waiting in Kafka or unsettled %.0f", v.Now.Lag), ""},
+		{fmt.Sprintf("consumed %.0f (%.0f/s)   ", v.Now.Consumed, rate(v, consumed)), ""},
+		{fmt.Sprintf("final %.0f (%.0f/s)", v.Now.Final, rate(v, final)), green},
+		{fmt.Sprintf("   not committed %.0f", v.Now.Lag), ""},
 	}
 }
 
@@ -159,6 +159,7 @@ func intake(r Reading) []span {
 	return []span{
 		{fmt.Sprintf("%.0f of %.0f partitions paused", r.Paused, r.Assigned), style},
 		{"   bound by " + orNone(r.Constraint), ""},
+		{fmt.Sprintf("   pauses so far %.0f", r.Pauses), dim},
 	}
 }
 
@@ -183,7 +184,7 @@ func breakers(r Reading) []span {
 		}
 		spans = append(spans, span{endpoint + " " + orNone(r.Breakers[endpoint]), style})
 	}
-	return spans
+	return append(spans, span{fmt.Sprintf("   opened so far %.0f", r.Opened), dim})
 }
 
 func replay(r Reading) string {
@@ -203,12 +204,11 @@ func dead(r Reading) []span {
 	if r.Dead > 0 {
 		style = yellow
 	}
-	return []span{{fmt.Sprintf("%.0f letters wait for a person", r.Dead), style}}
+	return []span{{fmt.Sprintf("%.0f waiting for a person", r.Dead), style}}
 }
 
 func sofar(r Reading) string {
-	return fmt.Sprintf("consumed %.0f, final %.0f, paused %.0f, spilled %.0f, replayed %.0f, compensated %.0f, breaker opened %.0f",
-		r.Consumed, r.Final, r.Pauses, r.Spilled, r.Replayed, r.Settled, r.Opened)
+	return fmt.Sprintf("spilled %.0f, replayed %.0f, compensated %.0f", r.Spilled, r.Replayed, r.Settled)
 }
 
 func sum(m map[string]float64) float64 {

@@ -10,14 +10,17 @@ import (
 type Reading struct {
 	At time.Time
 
-	Consumed  float64 // records, since the worker began
-	Final     float64 // orders that became SUCCEEDED or FAILED
-	Pauses    float64 // partitions paused
-	Spilled   float64 // orders the live lane put into the replay queue
-	Replayed  float64 // orders that became final by a replay
-	Settled   float64 // unknown outcomes the compensator cleared up
-	Opened    float64 // times a breaker opened
-	Generated float64 // generations of the group
+	// These only grow, from the worker's start.
+
+	Consumed float64 // records
+	Final    float64 // orders that became SUCCEEDED or FAILED
+	Pauses   float64 // partitions paused
+	Spilled  float64 // orders the live lane put into the replay queue
+	Replayed float64 // orders that became final by a replay
+	Settled  float64 // unknown outcomes the compensator cleared up: final, or found not to have happened
+	Opened   float64 // times a breaker opened
+
+	// These are as of now.
 
 	Lag            float64 // records
 	Assigned       float64 // partitions
@@ -43,6 +46,11 @@ func (r Reading) InFlight() float64 {
 		sum += n
 	}
 	return sum
+}
+
+// Calm reports whether nothing is under way, by what the gauges show.
+func (r Reading) Calm() bool {
+	return r.Lag+r.InFlight()+r.Prefetched+sum(r.Replay)+sum(r.Processing) == 0
 }
 
 // Read takes down a route's metrics. What a collector could not tell is missing from the reading, and the error says so.
@@ -123,8 +131,6 @@ func (r *Reading) plain(name string) *float64 {
 		return &r.Pauses
 	case "spillway_spilled_orders_total":
 		return &r.Spilled
-	case "spillway_kafka_generations_total":
-		return &r.Generated
 	case "spillway_kafka_lag_records":
 		return &r.Lag
 	case "spillway_assigned_partitions":

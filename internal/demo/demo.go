@@ -40,6 +40,9 @@ type Config struct {
 // drainPatience bounds the wait until everything has come to rest, once nothing is written any more.
 const drainPatience = 45 * time.Second
 
+// gaugePatience bounds the wait for the board's last frame to show that.
+const gaugePatience = 2 * time.Second
+
 // ErrInterrupted says that the story was ended before its end: there is no verdict.
 var ErrInterrupted = errors.New("interrupted before the end of the story: no verdict")
 
@@ -130,13 +133,12 @@ func (sh *show) play(ctx context.Context) (Report, error) {
 	defer stopWriting()
 	defer stopBoard()
 
-	var group sync.WaitGroup
 	var workerErr, writeErr error
 	workerEnded := make(chan struct{})
-	group.Go(func() {
+	go func() {
 		defer close(workerEnded)
 		workerErr = sh.worker.Run(running)
-	})
+	}()
 	produced := make(chan struct{})
 	go func() {
 		defer close(produced)
@@ -159,12 +161,15 @@ func (sh *show) play(ctx context.Context) (Report, error) {
 		err = sh.drain(running, workerEnded)
 	}
 	took := time.Since(sh.began)
-	stopWorker()
-	group.Wait()
-	sh.say("ended")
-	told, readErr := board.Read(sh.registry, route, time.Now())
-	stopBoard()
+	if err == nil {
+		sh.say("drained")
+		err = sh.rest(running, workerEnded)
+	}
+	stopBoard() // its last frame is of a worker that still runs
 	<-boardEnded
+	stopWorker()
+	<-workerEnded
+	told, readErr := board.Read(sh.registry, route, time.Now())
 	if err = errors.Join(err, workerErr, writeErr, readErr); err != nil {
 		return Report{}, err
 	}
@@ -227,6 +232,21 @@ func (sh *show) drain(ctx context.Context, workerEnded <-chan struct{}) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			sh.cfg.Logger.WarnContext(ctx, "the demo can't see whether all is settled", slog.Any("error", err))
+		}
+		if err := sh.wait(ctx, look, workerEnded); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest waits until the gauges show the calm too, at most gaugePatience: some are looked after every few seconds only.
+func (sh *show) rest(ctx context.Context, workerEnded <-chan struct{}) error {
+	const look = 100 * time.Millisecond
+	for end := time.Now().Add(gaugePatience); time.Now().Before(end); {
+		r, err := board.Read(sh.registry, route, time.Now())
+		if err == nil && r.Calm() {
+			return nil
 		}
 		if err := sh.wait(ctx, look, workerEnded); err != nil {
 			return err
