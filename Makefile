@@ -1,9 +1,6 @@
 # What a developer runs. "make" alone lists it.
 
 GO       ?= go
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-COMMIT   ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 TOOL     := $(GO) tool -modfile=tools/go.mod
 LINT     := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 # Two test binaries at a time: the servers run on the same cores.
@@ -17,8 +14,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## bin/spillway
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/spillway ./cmd/spillway
+build: ## bin/spillway; its version is the tag or commit it was built from
+	$(GO) build -trimpath -buildvcs=auto -ldflags '-s -w' -o bin/spillway ./cmd/spillway
 
 .PHONY: demo
 demo: build ## the whole story in one process, about a minute (make demo ARGS="--duration 20s")

@@ -358,14 +358,21 @@ func TestProxyDelaysStallsAndHalfCloses(t *testing.T) {
 	proxy.Delay(0)
 
 	proxy.Stall()
-	if _, err := say(conn, "x", 100*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := io.WriteString(conn, "x"); err != nil {
+		t.Fatal(err)
+	}
+	hear := func(within time.Duration) error {
+		if err := conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(conn, make([]byte, 1))
+		return err
+	}
+	if err := hear(100 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("through a stalled proxy: %v", err)
 	}
 	proxy.Flow()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+	if err := hear(5 * time.Second); err != nil {
 		t.Errorf("after the stall: %v", err)
 	}
 
