@@ -28,7 +28,7 @@ type demoCmd struct {
 }
 
 // Help is shown by spillway demo --help.
-func (demoCmd) Help() string {
+func (*demoCmd) Help() string {
 	return `One process shows the whole of it: orders flow from Kafka to a wallet service that slows down (permits run out,
 partitions pause, prefetch shrinks), fails (the breaker opens, writes spill into the replay queue), leaves calls without
 an answer (some of them applied, some not), and comes back (the breaker ramps, the replay queue drains, the compensator

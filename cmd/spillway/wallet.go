@@ -20,7 +20,7 @@ type walletCmd struct {
 }
 
 // Help is shown by spillway wallet --help.
-func (walletCmd) Help() string {
+func (*walletCmd) Help() string {
 	return `A simulated payment service for trials: the downstream of the demo and of deploy/. It is not meant for an open network.
 
 It takes POST /pay with an Idempotency-Key, answers GET /pay/{number} truthfully, and keeps a ledger of what it did for
@@ -47,6 +47,6 @@ func (c *walletCmd) Run(s *surroundings) error {
 	defer stop()
 	w := wallet.New(wallet.Config{Dedupe: c.Dedupe, Seed: c.Seed, Mode: mode})
 	return w.Run(ctx, c.Listen, func(addr net.Addr) {
-		fmt.Fprintf(s.err, "wallet: listening on http://%s, %s\n", addr, w.Mode().Name)
+		_, _ = fmt.Fprintf(s.err, "wallet: listening on http://%s, %s\n", addr, w.Mode().Name)
 	})
 }

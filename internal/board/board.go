@@ -8,9 +8,8 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/term"
 )
 
 // Config holds what a board can be told. The zero value of each field but Route is its default.
@@ -54,7 +53,7 @@ func New(cfg Config, out io.Writer, from prometheus.Gatherer, caption func() Cap
 		cfg.Log = time.Second
 	}
 	b := &Board{cfg: cfg, out: out, from: from, caption: caption}
-	if f, ok := out.(*os.File); ok && !cfg.Plain && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a descriptor is small
+	if f, ok := out.(*os.File); ok && !cfg.Plain && term.IsTerminal(int(f.Fd())) {
 		b.terminal = f
 	}
 	return b
@@ -103,7 +102,7 @@ func (b *Board) frame(now time.Time, last bool) error {
 
 // redraw draws over the frame before. The screen does not scroll: what does not fit into its height is left out.
 func (b *Board) redraw(frame *bytes.Buffer, v View, last bool) {
-	width, height, err := term.GetSize(int(b.terminal.Fd())) //nolint:gosec // a descriptor is small
+	width, height, err := term.GetSize(int(b.terminal.Fd()))
 	if err != nil || width <= 0 || height <= 1 {
 		width, height = 80, 24
 	}

@@ -40,7 +40,7 @@ type Reading struct {
 }
 
 // InFlight is the sum over the lanes.
-func (r Reading) InFlight() float64 {
+func (r *Reading) InFlight() float64 {
 	sum := 0.0
 	for _, n := range r.InUse {
 		sum += n
@@ -49,7 +49,7 @@ func (r Reading) InFlight() float64 {
 }
 
 // Calm reports whether nothing is under way, by what the gauges show.
-func (r Reading) Calm() bool {
+func (r *Reading) Calm() bool {
 	return r.Lag+r.InFlight()+r.Prefetched+sum(r.Replay)+sum(r.Processing) == 0
 }
 

@@ -99,8 +99,11 @@ func tell(ctx context.Context, cfg Config, s *stand) (Report, error) {
 		return Report{}, fmt.Errorf("listen for the wallet: %w", err)
 	}
 	server := &http.Server{Handler: sh.meter, ConnContext: sh.meter.remember, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // ends by Close below
+	}()
 	defer func() {
 		_ = server.Close() // what still hangs there is meant to
 		<-served

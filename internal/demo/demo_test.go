@@ -103,18 +103,18 @@ func TestKilledDemoLeavesNoServer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends a process with its parent")
 	}
-	demo := testkit.Child(t, "demo")
+	victim := testkit.Child(t, "demo")
 	testkit.Eventually(t, time.Minute, func() (bool, string) {
-		return strings.Contains(demo.Output(), "consumed"), "no board yet: " + demo.Output()
+		return strings.Contains(victim.Output(), "consumed"), "no board yet: " + victim.Output()
 	})
-	servers := children(t, demo.PID())
+	servers := children(t, victim.PID())
 	if len(servers) == 0 {
 		t.Fatal("the demo has no child process: where is its PostgreSQL?")
 	}
 	for _, pid := range servers {
 		servers = append(servers, children(t, pid)...)
 	}
-	demo.Kill()
+	victim.Kill()
 	testkit.Eventually(t, 20*time.Second, func() (bool, string) {
 		for _, pid := range servers {
 			if embed.CommandNames(pid, "postgres") {
@@ -167,9 +167,6 @@ func TestInterruptedDemoGivesNoVerdict(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("an interrupted demo does not end")
-	}
-	if mine := children(t, os.Getpid()); len(mine) > 0 {
-		t.Logf("children of other tests: %v", mine)
 	}
 }
 

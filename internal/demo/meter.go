@@ -84,7 +84,7 @@ func hungUp(c net.Conn) bool {
 	gone := false
 	err = raw.Control(func(fd uintptr) {
 		one := make([]byte, 1)
-		n, _, err := syscall.Recvfrom(int(fd), one, syscall.MSG_PEEK|syscall.MSG_DONTWAIT) //nolint:gosec // a descriptor is small
+		n, _, err := syscall.Recvfrom(int(fd), one, syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		switch err {
 		case nil:
 			gone = n == 0

@@ -150,7 +150,7 @@ func (r *Report) missing() {
 }
 
 // Write prints the report for people.
-func (r Report) Write(out io.Writer) error {
+func (r *Report) Write(out io.Writer) error {
 	var b strings.Builder
 	section := func(title string) { fmt.Fprintf(&b, "\n%s\n", title) }
 	line := func(name string, n int64, says string, args ...any) {

@@ -45,6 +45,7 @@ routes:
     breaker:
       window: 5s
       consecutive: 10
+      wilson_z: 1
       open_wait: %s
       open_wait_max: %s
       ramp_step: %s
