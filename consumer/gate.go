@@ -108,19 +108,23 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	}
 	room := g.room(now, len(candidates))
 	g.turn++
-	for i := range candidates {
-		if room <= 0 || g.held+g.reserved+g.limits.PartitionBytes > g.limits.Bytes {
-			break
+	// With less room than partitions, those known to hold records come first. The others still get what is left, in turn:
+	// what their log's end is now only a fetch can tell.
+	for _, idle := range []bool{false, true} {
+		for i := range candidates {
+			if room <= 0 || g.held+g.reserved+g.limits.PartitionBytes > g.limits.Bytes {
+				return grants
+			}
+			id := candidates[(i+g.turn)%len(candidates)]
+			p := g.parts[id]
+			if p == nil || p.inRequest || idle != (p.highWater >= 0 && p.next >= p.highWater) {
+				continue
+			}
+			p.inRequest = true
+			g.reserved += g.limits.PartitionBytes
+			room--
+			grants = append(grants, Grant{Partition: id, Offset: p.next, Bytes: int32(g.limits.PartitionBytes)}) //nolint:gosec // config bounds it
 		}
-		id := candidates[(i+g.turn)%len(candidates)]
-		p := g.parts[id]
-		if p == nil || p.inRequest || (g.exhausted && p.highWater >= 0 && p.next >= p.highWater) {
-			continue
-		}
-		p.inRequest = true
-		g.reserved += g.limits.PartitionBytes
-		room--
-		grants = append(grants, Grant{Partition: id, Offset: p.next, Bytes: int32(g.limits.PartitionBytes)}) //nolint:gosec // config bounds it
 	}
 	return grants
 }

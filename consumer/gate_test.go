@@ -74,6 +74,28 @@ func TestGateResumesWhenNothingWaitsThoughPermitsAreLate(t *testing.T) {
 	}
 }
 
+// Permits had run out when the log's known end was reached: the gate once left such partitions out for ever, because nothing
+// but a fetch can show that records came after.
+func TestGateListensToACaughtUpPartitionThoughPermitsWereLate(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(3)
+	for _, gr := range g.Plan(epoch, ids, nil) {
+		g.Delivered(gr, 10, 1000, 10, 10)
+	}
+	g.Permit(true)
+	g.Started(epoch, 30, 3000)
+	asked := map[int32]bool{}
+	for range 3 {
+		for _, gr := range g.Plan(epoch, ids, nil) {
+			asked[gr.Partition] = true
+			g.Released(gr)
+		}
+	}
+	if len(asked) != 3 {
+		t.Fatalf("listened to %v in three turns, want all three partitions", asked)
+	}
+}
+
 func TestGateShrinksPrefetchWithTheDrainRate(t *testing.T) {
 	t.Parallel()
 	g, _ := testGate(1)

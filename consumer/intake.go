@@ -177,11 +177,12 @@ func (g *generation) dispatchLoop(taking, working, settling context.Context) {
 			g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped(taking)})
 			continue
 		}
-		if !g.acquire(working, late) {
+		inTime, ok := g.acquire(working, late)
+		if !ok {
 			g.putBack(w)
 			continue
 		}
-		g.start(working, w)
+		g.start(working, w, inTime)
 	}
 }
 
@@ -220,20 +221,14 @@ func (g *generation) breakerLets(ctx context.Context) bool {
 	return false
 }
 
-// acquire takes a permit. If none comes within permits.wait the gate learns that they have run out.
-func (g *generation) acquire(ctx context.Context, late *time.Timer) bool {
+// acquire takes a permit and says whether it came within permits.wait; if not, the gate has learnt it meanwhile.
+func (g *generation) acquire(ctx context.Context, late *time.Timer) (inTime, ok bool) {
 	if g.attempt.TryAcquire(order.LaneLive) {
-		return true
+		return true, true
 	}
 	late.Reset(g.cfg.PermitWait)
 	err := g.attempt.Acquire(ctx, order.LaneLive)
-	if err == nil && late.Stop() {
-		g.mu.Lock()
-		g.gate.Permit(false)
-		g.wake()
-		g.mu.Unlock()
-	}
-	return err == nil
+	return late.Stop(), err == nil
 }
 
 func (g *generation) permitLate() {
@@ -251,8 +246,11 @@ func (g *generation) putBack(w *work) {
 }
 
 // start begins an attempt with the permit just acquired.
-func (g *generation) start(working context.Context, w *work) {
+func (g *generation) start(working context.Context, w *work, inTime bool) {
 	g.mu.Lock()
+	if inTime {
+		g.gate.Permit(false)
+	}
 	lost := w.lost || time.Since(w.leasedAt) > g.cfg.Lease-g.cfg.CallBudget
 	if !lost {
 		g.flying++

@@ -29,6 +29,8 @@ Exit codes: 0 done, 1 it did not succeed, 2 the command line or the settings are
 // cli is the command line: one field per command, each in a file of its own.
 type cli struct {
 	Worker  workerCmd  `cmd:"" help:"Consume and deliver until told to stop."`
+	Demo    demoCmd    `cmd:"" help:"Watch the whole story in one process: a wallet slows, fails and comes back."`
+	Wallet  walletCmd  `cmd:"" help:"Run the simulated wallet that the demo and the compose file deliver to."`
 	Migrate migrateCmd `cmd:"" help:"Look after the database's schema."`
 	Config  configCmd  `cmd:"" help:"Check, write and explain settings. Connects to nothing."`
 
