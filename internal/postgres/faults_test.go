@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"spillway/internal/desk"
 	"spillway/internal/postgres"
 	"spillway/internal/testkit"
 	"spillway/order"
@@ -105,6 +106,63 @@ func waitForLock(t *testing.T, url string) {
 		}
 		return n > 0, "no session waits for a lock"
 	})
+}
+
+func TestAClaimDoesNotWaitForARowThatSomebodyHolds(t *testing.T) {
+	t.Parallel()
+	url := testkit.Postgres(t)
+	s := open(t, url)
+	admit(t, s, "T-1", "T-2")
+	exec(t, url, "UPDATE orders SET due = now()")
+	other, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(t.Context()) }()
+	tx, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT 1 FROM orders WHERE number = 'T-1' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.ClaimDue(t.Context(), "pay", "w2", time.Hour, 10)
+	if err != nil || len(got) != 1 || got[0].Number != "T-2" {
+		t.Errorf("claimed %v, %v, want T-2 alone", got, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = s.ClaimDue(t.Context(), "pay", "w2", time.Hour, 10); err != nil || len(got) != 1 {
+		t.Errorf("claimed %v, %v, want T-1 afterwards", got, err)
+	}
+}
+
+func TestALetterOfAnOrderThatIsNotDeadIsRefused(t *testing.T) {
+	t.Parallel()
+	url := testkit.Postgres(t)
+	s := open(t, url)
+	o := admit(t, s, "T-1")[0]
+	if _, err := s.Settle(t.Context(), "w1", []order.Settlement{o.Settle(order.Transition{State: order.Dead})}); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, url, "UPDATE orders SET state = 2") // by a hand that should not have
+	v, err := s.ShowOrder(t.Context(), "pay", "T-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := desk.Sign{Operator: "ann"}
+	requeued, err := s.Requeue(t.Context(), by, []desk.Requeue{{ID: v.Letter, Number: "T-1"}})
+	if err != nil || !errors.Is(requeued[0].Err, desk.ErrRefused) {
+		t.Errorf("requeued %v, %v", requeued, err)
+	}
+	discarded, err := s.Discard(t.Context(), by, []int64{v.Letter})
+	if err != nil || !errors.Is(discarded[0].Err, desk.ErrRefused) {
+		t.Errorf("discarded %v, %v", discarded, err)
+	}
+	if v, err = s.ShowOrder(t.Context(), "pay", "T-1"); err != nil || v.Order.State != order.Succeeded || v.Order.Version != 2 {
+		t.Errorf("the order moved: %+v, %v", v.Order, err)
+	}
 }
 
 func TestAStatementThatWaitsTooLongIsEnded(t *testing.T) {

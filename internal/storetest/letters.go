@@ -185,12 +185,21 @@ func requeueTwice(f *fixture) {
 
 func lives(f *fixture) {
 	o := f.admit(hour, "T-1")[0]
+	var earlier int64
 	for life := range 3 {
 		f.move(o, dead())
-		if v := f.view("T-1"); v.Letter == 0 || v.Order.Life != life {
-			f.Fatalf("life %d letter %d, want life %d and a letter", v.Order.Life, v.Letter, life)
+		v := f.view("T-1")
+		if v.Letter == 0 || v.Letter == earlier || v.Order.Life != life {
+			f.Fatalf("life %d letter %d, want life %d and a new letter", v.Order.Life, v.Letter, life)
 		}
-		f.must(f.requeue(desk.Requeue{ID: f.view("T-1").Letter})[0].Err)
+		if earlier != 0 {
+			if err := f.requeue(desk.Requeue{ID: earlier})[0].Err; !errors.Is(err, desk.ErrResolved) {
+				f.Errorf("the letter of an earlier life: %v", err)
+			}
+			f.stands(f.view("T-1").Order, order.Dead, order.NoPhase, v.Order.Version)
+		}
+		earlier = v.Letter
+		f.must(f.requeue(desk.Requeue{ID: v.Letter})[0].Err)
 		o = f.view("T-1").Order
 	}
 	t := f.tally()
