@@ -1,0 +1,182 @@
+// Command pipeline measures how many orders a second go through Kafka and Postgres with a downstream that answers at
+// once, beside what the same machine's Postgres can do at best, what a worker written by hand does, and River.
+//
+// All contenders run in one process, one after another, round by round; each has a database of its own. Addresses come
+// from the environment of scripts/services. Start it through scripts/bench.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"spillway/bench/report"
+)
+
+// rig is what all contenders stand on.
+type rig struct {
+	kafka, redis string
+	admin        *database // where their databases are made
+	topic        string
+	window       time.Duration // measured
+	warm         time.Duration // before that, not measured
+	orders       int           // in the topic
+	tag          string        // of this run, in the names of what it makes
+}
+
+// contender is one way to bring orders to their end. run measures once and returns orders per second.
+type contender struct {
+	name string
+	what string
+	run  func(ctx context.Context, r *rig) (float64, error)
+}
+
+var contenders = []contender{
+	{"pipeline", "Spillway: 12 partitions, 1000 permits, an in-process handler that confirms at once", runPipeline},
+	{"postgres_ceiling", "no Kafka: insert by unnest of 500, then the final update of the same 500, 4 connections, the same tables", runCeiling},
+	{"hand_written", "kafka-go group Reader, one goroutine per partition, an insert and an update per order, offsets committed every 500 ms", runHandWritten},
+	{"river", "River: InsertManyFast of 500 beside a no-op worker, 1000 workers, fetch cool-down 5 ms", runRiver},
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	out := flag.String("out", "out/pipeline.json", "file for the results")
+	rounds := flag.Int("rounds", 5, "how often each contender is measured")
+	only := flag.String("only", "", "contenders to measure, by name, with commas; nothing is written then")
+	cpu := flag.String("cpuprofile", "", "file for a CPU profile")
+	block := flag.String("blockprofile", "", "file for a profile of waiting")
+	allocs := flag.String("memprofile", "", "file for a profile of allocations")
+	r := &rig{tag: fmt.Sprintf("bench_%d", os.Getpid())}
+	flag.DurationVar(&r.window, "window", 5*time.Second, "how long one measurement lasts")
+	flag.DurationVar(&r.warm, "warm", 1500*time.Millisecond, "how long a contender runs before that")
+	flag.IntVar(&r.orders, "orders", 500_000, "orders in the topic")
+	flag.Parse()
+	if *rounds < 1 || flag.NArg() > 0 {
+		return errors.New("want at least one round, and no arguments but flags")
+	}
+	field, err := pick(*only)
+	if err != nil {
+		return err
+	}
+	setup := report.Machine()
+	if err := r.open(ctx, setup); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close(context.WithoutCancel(ctx))) }()
+	stopProfiles, err := profile(*cpu, *block, *allocs)
+	if err != nil {
+		return err
+	}
+	series, err := r.measure(ctx, field, *rounds)
+	if err := errors.Join(err, stopProfiles()); err != nil {
+		return err
+	}
+	if *only != "" {
+		return nil
+	}
+	return report.New("pipeline", "orders/s", setup, series[0], series[1:]...).Write(*out, os.Stdout)
+}
+
+// pick returns the contenders named, or all.
+func pick(names string) ([]contender, error) {
+	if names == "" {
+		return contenders, nil
+	}
+	var field []contender
+	for name := range strings.SplitSeq(names, ",") {
+		at := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("no contender %q", name)
+		}
+		field = append(field, contenders[at])
+	}
+	return field, nil
+}
+
+// measure runs all contenders round by round. Each round begins with another one.
+func (r *rig) measure(ctx context.Context, field []contender, rounds int) ([]report.Series, error) {
+	series := make([]report.Series, len(field))
+	for round := range rounds {
+		for i := range field {
+			at := (i + round) % len(field)
+			c := field[at]
+			debug.FreeOSMemory() // nobody pays for another's garbage
+			began, cpu := time.Now(), ownCPU()
+			rate, err := c.run(ctx, r)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			fmt.Printf("round %d  %-16s %8.0f orders/s  own CPU %.2f cores\n", round+1, c.name, rate,
+				(ownCPU()-cpu).Seconds()/time.Since(began).Seconds())
+			series[at].Name, series[at].What = c.name, c.what
+			series[at].Values = append(series[at].Values, rate)
+		}
+	}
+	return series, nil
+}
+
+// ownCPU is the processor time this process has used.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// profile begins the profiles that have a file; what it returns ends them.
+func profile(cpu, block, allocs string) (stop func() error, err error) {
+	var ends []func() error
+	if cpu != "" {
+		f, err := os.Create(cpu)
+		if err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return nil, err
+		}
+		ends = append(ends, func() error { pprof.StopCPUProfile(); return f.Close() })
+	}
+	if block != "" {
+		runtime.SetBlockProfileRate(10_000)
+		runtime.SetMutexProfileFraction(20)
+		ends = append(ends, func() error { return errors.Join(dump("block", block), dump("mutex", block+".mutex")) })
+	}
+	if allocs != "" {
+		ends = append(ends, func() error { return dump("allocs", allocs) })
+	}
+	return func() error {
+		var all error
+		for _, end := range ends {
+			all = errors.Join(all, end())
+		}
+		return all
+	}, nil
+}
+
+func dump(kind, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup(kind).WriteTo(f, 0), f.Close())
+}
