@@ -9,12 +9,16 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"spillway/internal/admin"
 )
 
 // health is what /readyz says: a list of names, each well or with the reason why not.
 type health struct {
 	mu     sync.Mutex
 	checks map[string]string // name → reason, empty when well
+
+	moves breakerMoves // of the breakers, for /breakers
 }
 
 func newHealth() *health {
@@ -50,7 +54,7 @@ func (h *health) report() report {
 	return r
 }
 
-// serveHTTP serves /metrics, /livez and /readyz until ctx ends.
+// serveHTTP serves /metrics, /livez, /readyz and /breakers until ctx ends.
 func (w *Worker) serveHTTP(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(w.opts.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -66,6 +70,7 @@ func (w *Worker) serveHTTP(ctx context.Context) error {
 		}
 		_ = json.NewEncoder(rw).Encode(r) // the asker may be gone
 	})
+	mux.HandleFunc("GET "+admin.BreakersPath, w.serveBreakers)
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,

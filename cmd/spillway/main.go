@@ -32,6 +32,7 @@ type cli struct {
 	Demo    demoCmd    `cmd:"" help:"Watch the whole story in one process: a wallet slows, fails and comes back."`
 	Wallet  walletCmd  `cmd:"" help:"Run the simulated wallet that the demo and the compose file deliver to."`
 	Migrate migrateCmd `cmd:"" help:"Look after the database's schema."`
+	Admin   adminCmd   `cmd:"" help:"Look after orders, dead letters, replay queues and breakers."`
 	Config  configCmd  `cmd:"" help:"Check, write and explain settings. Connects to nothing."`
 
 	Version kong.VersionFlag `help:"Print the version and exit."`

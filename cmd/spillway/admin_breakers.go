@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"spillway/internal/admin"
+)
+
+// breakersCmd looks at breakers.
+type breakersCmd struct {
+	List breakersListCmd `cmd:"" help:"List the breakers of workers."`
+}
+
+// breakersListCmd is spillway admin breakers list.
+type breakersListCmd struct {
+	adminFlags
+
+	Worker []string `placeholder:"URL" sep:"none" help:"A worker to ask, as http://host:port; may be given up to 64 times. http.listen of the settings if not given."`
+}
+
+// Help is shown by spillway admin breakers list --help.
+func (breakersListCmd) Help() string {
+	return `Asks workers over HTTP, at the address that serves their metrics. Each worker has breakers of its own, one for the submits
+and one for the lookups of each route, and goes by its own evidence: name every worker to see the whole fleet.
+
+FAILURES and SLOW are bad results of all in the rule's window; STREAK is failures in a row; SHARE is the part of the calls
+that is admitted: 100% closed, 0% open, in between while it ramps. OPENED and REFUSED count since the worker's start. An
+open breaker is no failure of this command.
+
+  spillway admin breakers list --worker http://10.0.0.7:9464 --worker http://10.0.0.8:9464
+
+Exit codes: 0 done, 1 if any worker did not answer, 2 for mistakes on the command line or in the settings.`
+}
+
+// Run implements the command.
+func (c *breakersListCmd) Run(s *surroundings) error {
+	if len(c.Worker) > admin.MaxWorkers {
+		return usage("--worker: %d of them: want at most %d", len(c.Worker), admin.MaxWorkers)
+	}
+	for _, w := range c.Worker {
+		if err := admin.CheckWorker(w); err != nil {
+			return usage("--worker: %v", err)
+		}
+	}
+	cfg, ctx, stop, err := c.load(s)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	workers := c.Worker
+	if len(workers) == 0 {
+		own, err := ownWorker(cfg.HTTP.Listen)
+		if err != nil {
+			return err
+		}
+		workers = []string{own}
+	}
+	fleet := admin.AskBreakers(ctx, workers, time.Duration(c.Timeout))
+	if c.JSON {
+		err = admin.WriteJSON(s.out, fleet)
+	} else {
+		err = fleet.WriteTable(s.out, time.Now())
+	}
+	if n := fleet.Missing(); err == nil && n > 0 {
+		return &exitError{code: exitFailure, text: fmt.Sprintf("%d of %d workers did not answer", n, len(workers))}
+	}
+	return err
+}
+
+// ownWorker is the worker that these settings start on this machine.
+func ownWorker(listen string) (string, error) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil || port == "0" {
+		return "", usage("http.listen is %s, which does not say where the worker is: want --worker http://host:port", listen)
+	}
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port), nil
+}
