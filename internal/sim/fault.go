@@ -129,7 +129,7 @@ func (s *world) nemesis() {
 
 func (s *world) strike() {
 	w := s.workers[s.rng.IntN(len(s.workers))]
-	switch s.rng.IntN(12) {
+	switch s.rng.IntN(13) {
 	case 0:
 		s.count("store away")
 		s.store.awayUntil = s.now.Add(s.between(50*time.Millisecond, 3*time.Second))
@@ -163,5 +163,9 @@ func (s *world) strike() {
 		s.group.rebalance()
 	case 11:
 		s.down.changeLookups()
+	case 12:
+		if s.retention {
+			s.topic.truncate(s.rng.IntN(s.partitions))
+		}
 	}
 }

@@ -35,6 +35,7 @@ type generation struct {
 	pending, ready, settling, spilling []*line
 	held                               []*line
 	admitting                          int
+	admittingBytes                     int64
 	fetching                           []bool // by broker
 	admits, settles, pushes            int    // calls under way
 
@@ -47,6 +48,13 @@ type generation struct {
 	taking, working, writing, over bool
 	closing                        bool // the last commit is under way
 	cause                          order.Reason
+}
+
+func bytesOf(ls []*line) (n int64) {
+	for _, l := range ls {
+		n += l.size
+	}
+	return n
 }
 
 const admitters, settlers = 2, 2
@@ -120,12 +128,19 @@ func (g *generation) poll(broker int, grants []consumer.Grant, until time.Time) 
 		}
 		g.fetching[broker] = false
 		for _, gr := range grants {
-			if g.calmed || !g.chance(0.03) {
+			switch start := g.topic.starts[gr.Partition]; {
+			case gr.Offset < start:
+				g.count("gap")
+				g.note("%s: %d/%d to %d are gone", g.name, gr.Partition, gr.Offset, start)
+				g.ledgers[gr.Partition].Advance(start)
+				g.gate.Moved(gr.Partition, start)
+				g.gate.Released(gr)
+			case !g.calmed && g.chance(0.03):
+				g.count("fetch failed")
+				g.gate.Released(gr)
+			default:
 				g.deliver(gr, g.topic.read(gr))
-				continue
 			}
-			g.count("fetch failed")
-			g.gate.Released(gr)
 		}
 		if !g.taking {
 			g.drop()
@@ -166,6 +181,7 @@ func (g *generation) admitNext() bool {
 	batch := slices.Clone(g.pending[:n])
 	g.pending = slices.Delete(g.pending, 0, n)
 	g.admitting += n
+	g.admittingBytes += bytesOf(batch)
 	g.admits++
 	var dead []order.DeadRecord
 	var buried, from []*line
@@ -185,6 +201,7 @@ func (g *generation) admitNext() bool {
 	}
 	giveUp := func() {
 		g.admitting -= len(batch)
+		g.admittingBytes -= bytesOf(batch)
 		g.admits--
 		for _, l := range batch {
 			g.gate.Dropped(1, l.size)
@@ -242,6 +259,7 @@ func (g *generation) withStore(e effect, none bool, before func(), do func() err
 
 func (g *generation) lineUp(from []*line, admitted []order.Admitted, closed []*line, leasedAt time.Time) {
 	g.admitting -= len(from) + len(closed)
+	g.admittingBytes -= bytesOf(from) + bytesOf(closed)
 	g.admits--
 	for i, a := range admitted {
 		if a.Kind == order.New {

@@ -91,6 +91,7 @@ type numbers struct {
 	permitWait             time.Duration
 	queueBound             int
 	batch                  int
+	retention              bool // whether the log loses its beginning now and then
 	requeue                bool // whether a person sends dead letters back
 
 	policy order.Policy
@@ -134,10 +135,11 @@ func (s *world) choose() {
 	n.permitWait = 20 * time.Millisecond
 	n.queueBound = []int{8, 20, 200}[s.rng.IntN(3)]
 	n.batch = 1 + s.rng.IntN(8)
+	n.retention = s.rng.IntN(4) == 0
 	n.requeue = s.rng.IntN(2) == 0
 	n.policy = order.Policy{
 		Degrade:        order.Degrade(s.rng.IntN(3)),
-		ReplayAttempts: 3 + s.rng.IntN(3), ReplayAttemptsTotal: 8 + s.rng.IntN(8),
+		ReplayAttempts: 3 + s.rng.IntN(3), ReplayAttemptsTotal: 5 + s.rng.IntN(5),
 		RetryDelay: 200 * time.Millisecond, RetryDelayMax: 2 * time.Second, RetryAfterMax: 3 * time.Second,
 		ReplayPatience:  pick(1500*time.Millisecond, 4*time.Second),
 		CompensateAfter: pick(300*time.Millisecond, time.Second), CompensateAttempts: 3 + s.rng.IntN(6),

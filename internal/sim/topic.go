@@ -24,12 +24,14 @@ type entry struct {
 	message order.Message
 	number  string // empty for an unreadable one
 	kind    kind
+	lost    bool // the log lost it before anybody wrote it down
 }
 
 // topic is the log: partitions of records at growing offsets, with holes.
 type topic struct {
 	*world
 	partitions [][]*entry
+	starts     []int64 // offsets below are gone
 	ends       []int64 // high waters
 	all        []*entry
 	values     map[string][]byte // of the first record of each number
@@ -39,7 +41,8 @@ type topic struct {
 
 func newTopic(s *world) *topic {
 	return &topic{
-		world: s, partitions: make([][]*entry, s.partitions), ends: make([]int64, s.partitions), values: map[string][]byte{},
+		world: s, partitions: make([][]*entry, s.partitions), starts: make([]int64, s.partitions), ends: make([]int64, s.partitions),
+		values: map[string][]byte{},
 	}
 }
 
@@ -132,16 +135,40 @@ func (t *topic) write(partition int, e *entry) {
 	t.note("log: %s at %d/%d", e.number, partition, e.message.Offset)
 }
 
+// truncate makes the log lose the beginning of a partition, as retention does to who is too slow.
+func (t *topic) truncate(partition int) {
+	es := t.partitions[partition]
+	if len(es) == 0 {
+		return
+	}
+	start := es[t.rng.IntN(len(es))].message.Offset
+	if start <= t.starts[partition] {
+		return
+	}
+	t.starts[partition] = start
+	t.note("log: partition %d begins at %d", partition, start)
+	for _, e := range es {
+		if e.message.Offset < start && t.checker.classify(e) == nowhere {
+			e.lost = true
+			t.count("lost")
+		}
+	}
+}
+
 // read is what a fetch of a grant brings.
 func (t *topic) read(g consumer.Grant) consumer.Batch {
 	es, end := t.partitions[g.Partition], t.ends[g.Partition]
 	b := consumer.Batch{Partition: g.Partition, Grant: g.Bytes, Next: g.Offset, HighWater: end}
 	room := int(g.Bytes)
 	i := sort.Search(len(es), func(i int) bool { return es[i].message.Offset >= g.Offset })
+	if i > 0 && t.chance(0.1) && es[i-1].message.Offset >= t.starts[g.Partition] {
+		i-- // a batch begins where the broker made it begin
+		t.count("fetched again")
+	}
 	for ; i < len(es) && es[i].message.Size() <= room; i++ {
 		b.Messages = append(b.Messages, es[i].message)
 		room -= es[i].message.Size()
-		b.Next = es[i].message.Offset + 1
+		b.Next = max(b.Next, es[i].message.Offset+1)
 	}
 	if i == len(es) {
 		b.Next = max(g.Offset, end)
