@@ -9,6 +9,7 @@ import (
 // HoldReason says why a route's partitions are paused. Several may hold at once.
 type HoldReason int
 
+// The reasons to hold.
 const (
 	HoldPermits    HoldReason = iota // no permit in time: the downstream is full
 	HoldBreaker                      // the breaker is open and the route's degrade rule is hold
@@ -287,6 +288,7 @@ func (g *Gate) Constraint() Constraint {
 // Constraint is what limits a route. The set is closed; rate is named by the contract and comes with rate limits.
 type Constraint string
 
+// The constraints.
 const (
 	ConstraintNone       Constraint = "none"
 	ConstraintPermits    Constraint = "permits"

@@ -64,6 +64,7 @@ type Config struct {
 // Tombstones says what becomes of a record whose value is null.
 type Tombstones int
 
+// What becomes of tombstones.
 const (
 	BuryTombstones Tombstones = iota // a dead letter
 	SkipTombstones                   // counted, and that is all
@@ -72,6 +73,7 @@ const (
 // Step names a stop of a record's way, for Config.Trace.
 type Step string
 
+// The steps.
 const (
 	StepFetched  Step = "fetched"
 	StepAdmitted Step = "admitted"

@@ -15,6 +15,7 @@ import (
 // NumberFrom says where a record carries its business number.
 type NumberFrom int
 
+// Places of a business number.
 const (
 	FromKey     NumberFrom = iota // the record key
 	FromHeader                    // the newest header of a name
@@ -71,7 +72,7 @@ func (n Number) point(value []byte) (number string, why order.Reason, detail str
 	if err := dec.Decode(&at); err != nil {
 		return "", order.Undecodable, "the record's value is not JSON: " + err.Error()
 	}
-	if _, err := dec.Token(); err != io.EOF { //nolint:errorlint // Token returns io.EOF as it is
+	if _, err := dec.Token(); err != io.EOF {
 		return "", order.Undecodable, "the record's value has bytes after its JSON"
 	}
 	for token := range strings.SplitSeq(n.Pointer[1:], "/") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -270,9 +271,7 @@ func (g *generation) commitLoop(ctx context.Context) {
 			}
 			continue
 		}
-		for p, o := range moved {
-			committed[p] = o
-		}
+		maps.Copy(committed, moved)
 	}
 }
 

@@ -1,6 +1,9 @@
 package order
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Header is one record header. Names may repeat and keep their order.
 type Header struct {
@@ -37,9 +40,9 @@ func (m *Message) Size() int {
 
 // Header returns the last value under key, which is the newest, and whether there is one.
 func (m *Message) Header(key string) ([]byte, bool) {
-	for i := len(m.Headers) - 1; i >= 0; i-- {
-		if m.Headers[i].Key == key {
-			return m.Headers[i].Value, true
+	for _, h := range slices.Backward(m.Headers) {
+		if h.Key == key {
+			return h.Value, true
 		}
 	}
 	return nil, false

@@ -80,8 +80,8 @@ type Settlement struct {
 	ID      int64
 	Version int64
 	Transition
-	// Straight marks the plain way: the first attempt of an order was final. Its row tells the whole story, so no
-	// history row is written for it.
+	// Straight marks a transition that needs no history row, because the order's row tells the whole story: its first
+	// attempt was final, or nothing was learnt and it goes back to where it was. One to DEAD is told all the same.
 	Straight bool
 }
 
@@ -97,11 +97,11 @@ func (o *Order) Settle(t Transition) Settlement {
 type Settled int
 
 const (
-	// Applied: the row moved.
+	// Applied says that the row moved.
 	Applied Settled = iota
-	// Stale: the row had moved on; what it says now does not contradict what was to be written.
+	// Stale says that the row had moved on; what it says now does not contradict what was to be written.
 	Stale
-	// Conflict: the row is final and the answer that came late contradicts it. It was written to the order's
+	// Conflict says that the row is final and the answer that came late contradicts it. It was written to the order's
 	// history and not applied.
 	Conflict
 )
@@ -122,11 +122,11 @@ type Admitted struct {
 type AdmitKind int
 
 const (
-	// New: the row was made, PROCESSING and IN_FLIGHT, leased to the caller, with its first attempt counted.
+	// New says that the row was made, PROCESSING and IN_FLIGHT, leased to the caller, with its first attempt counted.
 	New AdmitKind = iota
-	// Duplicate: the business number was there with the same value. Nothing is called again.
+	// Duplicate says that the business number was there with the same value. Nothing is called again.
 	Duplicate
-	// Clash: the business number was there with another value: a dead letter was written.
+	// Clash says that the business number was there with another value: a dead letter was written.
 	Clash
 )
 

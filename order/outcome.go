@@ -8,6 +8,7 @@ import (
 // Outcome is what one attempt showed. The set is closed; see the contract's table of outcomes.
 type Outcome int16
 
+// The outcomes. Their numbers are stored in Postgres.
 const (
 	NoOutcome         Outcome = 0 // a handler that answered nothing: treated as OutcomeUnknown
 	OutcomeSucceeded  Outcome = 1 // the downstream confirmed the order
@@ -66,6 +67,7 @@ func ParseOutcome(name string) (Outcome, error) {
 // error text.
 type Reason string
 
+// The reasons.
 const (
 	NoReason            Reason = ""
 	Confirmed           Reason = "CONFIRMED"             // the downstream said so, to an attempt or a lookup
@@ -131,6 +133,7 @@ type Answer struct {
 // Verdict is what a lookup by business number showed.
 type Verdict int16
 
+// The verdicts.
 const (
 	VerdictNone       Verdict = 0 // nothing learnt: timeout, error, an answer no rule covers
 	VerdictSucceeded  Verdict = 1

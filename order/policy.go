@@ -9,6 +9,7 @@ import (
 // Degrade is what a breaker's refusal of a fresh record leads to.
 type Degrade int
 
+// The degrade rules.
 const (
 	Spill Degrade = iota // into the replay queue
 	Hold                 // the partition pauses; the record waits

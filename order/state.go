@@ -5,6 +5,7 @@ import "fmt"
 // State is where an order stands. The numbers are stored in Postgres and never change meaning.
 type State int16
 
+// The states.
 const (
 	Processing State = 1
 	Succeeded  State = 2 // final: the downstream confirmed it
@@ -56,6 +57,7 @@ func ParseState(name string) (State, error) {
 // Phase says who is due to act on a PROCESSING order. The numbers are stored in Postgres.
 type Phase int16
 
+// The phases.
 const (
 	NoPhase   Phase = 0 // the order is not PROCESSING
 	InFlight  Phase = 1 // an attempt holds the lease; once the lease is over nobody knows what it did
@@ -97,6 +99,7 @@ func CanMove(from, to State) bool {
 // Lane is whose permits a call uses. The three lanes of a route share its permits.
 type Lane int
 
+// The lanes.
 const (
 	LaneLive       Lane = iota // records fresh from Kafka
 	LaneReplay                 // items of the replay queue

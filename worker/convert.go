@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
@@ -48,7 +49,7 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 			Records: r.Prefetch.Records, Permits: r.Permits.Limit,
 		},
 		PermitWait: r.Permits.Wait, Lease: r.Lease, CallBudget: r.Downstream.Timeout + callMargin,
-		Drain: cfg.Shutdown.Grace, Logger: opts.Logger.With("route", r.Name), Registerer: opts.Registry,
+		Drain: cfg.Shutdown.Grace, Logger: opts.Logger.With(slog.String("route", r.Name)), Registerer: opts.Registry,
 	}
 	switch r.Number.From {
 	case config.FromHeader:

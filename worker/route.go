@@ -94,7 +94,7 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 // breakerMoved tells people that a breaker changed its state, and why.
 func (r *route) breakerMoved(e breaker.Event) {
 	r.m.moved.WithLabelValues(e.Key.Endpoint, e.To.String()).Inc()
-	r.log.Warn("breaker moved", slog.String("endpoint", e.Key.Endpoint), slog.String("from", e.From.String()), //nolint:noctx // no call is its cause alone
+	r.log.Warn("breaker moved", slog.String("endpoint", e.Key.Endpoint), slog.String("from", e.From.String()),
 		slog.String("to", e.To.String()), slog.String("reason", e.Reason.String()), slog.Int("samples", e.Samples),
 		slog.Int("failures", e.Failures), slog.Int("slow", e.Slow), slog.Float64("rate", e.Rate),
 		slog.Float64("threshold", e.Threshold), slog.Duration("wait", e.Wait), slog.String("mode", e.Mode.String()))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -31,8 +32,6 @@ import (
 	"spillway/internal/wallet"
 	"spillway/order"
 	"spillway/worker"
-
-	"log/slog"
 )
 
 func TestMain(m *testing.M) {
@@ -45,18 +44,18 @@ func child() int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	cfg, err := worker.Load(os.Getenv("DRILL_CONFIG"), os.Environ())
 	if err != nil {
-		log.Error("config", "error", err)
+		log.Error("config", slog.Any("error", err))
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	w, err := worker.New(ctx, cfg, worker.Options{Logger: log, Trace: crasher(os.Getenv("DRILL_CRASH"))})
 	if err != nil {
-		log.Error("worker", "error", err)
+		log.Error("worker", slog.Any("error", err))
 		return 1
 	}
 	if err := w.Run(ctx); err != nil {
-		log.Error("worker", "error", err)
+		log.Error("worker", slog.Any("error", err))
 		return 1
 	}
 	return 0

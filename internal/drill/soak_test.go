@@ -40,13 +40,13 @@ func moods() []wallet.Mode {
 
 // TestEveryOrderEndsOnceThoughTheWorkerIsKilledAndTheWalletMisbehaves drives 200,000 orders over 12 partitions to
 // final states with a wallet that applies every POST it gets, while the worker is killed with SIGKILL at least ten times.
-func TestEveryOrderEndsOnceThoughTheWorkerIsKilledAndTheWalletMisbehaves(t *testing.T) {
+func TestEveryOrderEndsOnceThoughTheWorkerIsKilledAndTheWalletMisbehaves(t *testing.T) { //nolint:paralleltest // it takes the whole machine
 	seed := *soakSeed
 	if seed == 0 {
-		seed = rand.Uint64() //nolint:gosec // it is printed
+		seed = rand.Uint64()
 	}
 	t.Logf("repeat with -drill.seed=%d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's choices
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	r := newRig(t, world{partitions: 12, route: `
     permits: {limit: 100}
     prefetch: {records: 20000}

@@ -146,7 +146,7 @@ func (s *Store) settle(owner string, t *order.Settlement, now time.Time) order.S
 		r.owner = owner
 	}
 	s.move(r, t.State, t.Phase, due, now)
-	if !t.Straight || !t.State.Final() {
+	if !t.Straight || t.State == order.Dead {
 		s.tell(r, order.Processing, owner, now)
 	}
 	if r.State == order.Dead {

@@ -81,7 +81,7 @@ func ClaimPlan(t *testing.T, s *Store, route string, n int) string {
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	return explain(t, conn, "EXPLAIN "+claimSQL, route, "w1", int64(1), n)
+	return explain(t, conn, "EXPLAIN "+claimSQL, route, "w1", int64(1), n, int64(claimBytes))
 }
 
 func explain(t *testing.T, conn *pgxpool.Conn, sql string, args ...any) string {

@@ -88,10 +88,15 @@ func (s *Store) Begin(ctx context.Context, owner string, lease time.Duration, id
 
 // claimSQL takes what is due. Moving due forward takes the row out of the range that the next claim reads.
 const claimSQL = `
-WITH c AS MATERIALIZED (
-	SELECT id, due, phase, owner FROM orders
+WITH locked AS MATERIALIZED (
+	SELECT id, due, phase, owner, octet_length(value) AS size FROM orders
 	WHERE route = $1 AND state = 1 AND due <= now()
 	ORDER BY due, id LIMIT $4 FOR UPDATE SKIP LOCKED),
+c AS MATERIALIZED (
+	SELECT id, due, phase, owner FROM (
+		SELECT *, coalesce(sum(size) OVER (ORDER BY due, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+		FROM locked) AS l
+	WHERE before < $5),
 o AS (
 	UPDATE orders o SET version = o.version + 1, owner = $2, due = now() + $3::bigint * interval '1 microsecond',
 		updated_at = now(),
@@ -109,7 +114,10 @@ history AS (
 	FROM o WHERE was_phase = 1)
 SELECT ` + orderColumns + ` FROM o ORDER BY o.was_due, o.id`
 
-// ClaimDue takes at most n orders of the route, and at most MaxBatch, that are PROCESSING and due, those due longest
+// claimBytes bounds the values of one claim: it takes no further order once it has so many bytes.
+const claimBytes = 8 << 20
+
+// ClaimDue takes at most n orders of the route, and at most MaxBatch and about 8 MiB, that are PROCESSING and due, those due longest
 // first, and leases them to owner. An IN_FLIGHT one becomes UNKNOWN with reason WORKER_DIED, its first lookup counted;
 // of an UNKNOWN one another lookup is counted; a REPLAYING one stays as it is. They come back complete. Callers at
 // the same time never get the same order.
@@ -118,7 +126,7 @@ func (s *Store) ClaimDue(ctx context.Context, route, owner string, lease time.Du
 		return nil, nil
 	}
 	// Planned anew each time, with n known: a plan kept for any n may sort all that is due.
-	return s.lease(ctx, "claim due orders", lease, claimSQL, pgx.QueryExecModeCacheDescribe, route, owner, micros(lease), min(n, MaxBatch))
+	return s.lease(ctx, "claim due orders", lease, claimSQL, pgx.QueryExecModeCacheDescribe, route, owner, micros(lease), min(n, MaxBatch), int64(claimBytes))
 }
 
 // lease runs a statement that leases orders and returns orderColumns. The times come back on the caller's clock: a lease

@@ -142,7 +142,7 @@ func newSettlements(ss []order.Settlement, sorted []int) (u settlements, firsts 
 			continue
 		}
 		firsts = append(firsts, i)
-		told := !t.Straight || !t.State.Final()
+		told := !t.Straight || t.State == order.Dead
 		u.tells = u.tells || told
 		u.id, u.version = append(u.id, t.ID), append(u.version, t.Version)
 		u.wait = append(u.wait, dueIn(t.Due, now))
