@@ -18,23 +18,27 @@ type generation struct {
 
 	session Session
 
-	mu       sync.Mutex // guards everything below, down to changed
-	gate     *Gate
-	ledgers  map[int32]*Ledger
-	ends     map[int32]int64 // high waters
-	pending  fifo[record]
-	ready    fifo[*work]
-	settling fifo[settling]
-	spilling fifo[settling]
-	held     map[*work]struct{} // admitted and not closed
-	admiting int                // records inside Admit
-	flying   int                // attempts under way
-	changed  chan struct{}      // closed and made anew when Plan may answer differently
+	mu        sync.Mutex // guards everything below, down to changed
+	gate      *Gate
+	ledgers   map[int32]*Ledger
+	ends      map[int32]int64 // high waters
+	pending   fifo[record]
+	ready     fifo[*work]
+	settling  fifo[settling]
+	spilling  fifo[settling]
+	held      map[*work]struct{} // admitted and not closed
+	admitting int                // records inside Admit
+	flying    int                // attempts under way
+	sum       sum
+	changed   chan struct{} // closed and made anew when Plan may answer differently
 
 	admit, dispatch, settle, spill, idle signal
 
 	retired atomic.Bool // its calls are over: nothing may be sent any more
 }
+
+// sum counts records in and out: what was taken is closed, dropped, or still in one of the lines.
+type sum struct{ taken, closed, dropped int }
 
 // record is a message of a partition, not admitted yet.
 type record struct {
@@ -158,7 +162,7 @@ func (g *generation) stopCalls(stop context.CancelCauseFunc, cause error) {
 func (g *generation) awaitIdle(ctx context.Context) {
 	for {
 		g.mu.Lock()
-		busy := len(g.held) + g.admiting
+		busy := len(g.held) + g.admitting
 		g.mu.Unlock()
 		if busy == 0 {
 			return
@@ -178,6 +182,7 @@ func (g *generation) dropPending() {
 	for g.pending.len() > 0 {
 		r := g.pending.pop()
 		g.gate.Dropped(1, r.size)
+		g.sum.dropped++
 	}
 }
 
@@ -229,6 +234,7 @@ func (g *generation) Deliver(b Batch) {
 		g.ends[b.Partition] = b.HighWater
 	}
 	g.gate.Delivered(Grant{Partition: b.Partition, Bytes: b.Grant}, records, size, b.Next, b.HighWater)
+	g.sum.taken += records
 	g.m.consumed.Add(float64(records))
 	if records > 0 {
 		g.cfg.Trace(StepFetched, "")
@@ -292,6 +298,7 @@ func (g *generation) status(now time.Time) Status {
 		Target:     g.gate.Target(now),
 		InFlight:   g.flying,
 		Pauses:     g.gate.Pauses() + g.pauses.Load(),
+		Imbalance:  g.sum.taken - g.sum.closed - g.sum.dropped - g.pending.len() - g.admitting - len(g.held),
 	}
 	for _, why := range HoldReasons() {
 		if g.gate.Holding(why) {

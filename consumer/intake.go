@@ -42,7 +42,7 @@ func (g *generation) takePending(taking context.Context) []record {
 
 // cutBatch takes what one statement may hold, with the lock held.
 func (g *generation) cutBatch() []record {
-	room := min(g.gate.Ahead(time.Now())-g.ready.len()-g.admiting, batchRecords)
+	room := min(g.gate.Ahead(time.Now())-g.ready.len()-g.admitting, batchRecords)
 	if room <= 0 || g.pending.len() == 0 {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (g *generation) cutBatch() []record {
 		size += r.size
 		batch = append(batch, r)
 	}
-	g.admiting += len(batch)
+	g.admitting += len(batch)
 	return batch
 }
 
@@ -108,7 +108,7 @@ func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []r
 	counts := [3]int{}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.admiting -= len(from) + len(closed)
+	g.admitting -= len(from) + len(closed)
 	for i, a := range admitted {
 		counts[a.Kind]++
 		if a.Kind == order.New {
@@ -121,6 +121,7 @@ func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []r
 		closed = append(closed, from[i])
 	}
 	now := time.Now()
+	g.sum.closed += len(closed)
 	for _, r := range closed {
 		r.ledger.Close(r.message.Offset)
 		g.gate.Started(now, 1, r.size)
@@ -138,7 +139,8 @@ func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []r
 func (g *generation) giveUp(batch []record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.admiting -= len(batch)
+	g.admitting -= len(batch)
+	g.sum.dropped += len(batch)
 	for _, r := range batch {
 		g.gate.Dropped(1, r.size)
 	}

@@ -159,6 +159,9 @@ type Status struct {
 	InFlight   int   // attempts
 	Lag        int64 // records between the fetch position and the log's end, plus those not settled yet
 	Pauses     uint64
+	// Imbalance is how many records taken from Kafka are in no place they can be in: not settled, not dropped with their
+	// partition, not waiting, not in flight. Anything but zero is a bug.
+	Imbalance int
 }
 
 // Level reads the lane's status. It is safe for concurrent use.

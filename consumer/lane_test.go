@@ -296,6 +296,9 @@ func startLane(t *testing.T, records int64, a *fakeAttempter, edit func(*Config)
 	done := make(chan error, 1)
 	go func() { done <- b.lane.Run(ctx) }()
 	b.stop = func() error {
+		if n := b.lane.Level().Imbalance; n != 0 {
+			t.Errorf("%d records are in no place they can be in", n)
+		}
 		cancel()
 		return <-done
 	}

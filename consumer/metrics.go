@@ -24,7 +24,7 @@ type metrics struct {
 type collector struct {
 	level func() Status
 
-	paused, assigned, generation, lag, inFlight, queued, waiting, held, reserved, target, pauses, constraint *prometheus.Desc
+	paused, assigned, generation, lag, inFlight, queued, waiting, held, reserved, target, pauses, constraint, imbalance *prometheus.Desc
 }
 
 func newMetrics(route string, reg prometheus.Registerer, level func() Status) *metrics {
@@ -79,6 +79,7 @@ func newCollector(labels prometheus.Labels, level func() Status) *collector {
 		reserved:   desc("reserved_bytes", "Bytes granted to fetches under way."),
 		target:     desc("prefetch_target_bytes", "Bytes that should wait for permits: drain rate times horizon."),
 		pauses:     desc("pauses_total", "Partitions paused."),
+		imbalance:  desc("conservation_imbalance", "Records taken that are in no place they can be in; anything but 0 is a bug."),
 		constraint: desc("binding_constraint", "What limits the route now: 1 for the one that binds.", "constraint"),
 	}
 }
@@ -102,6 +103,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.held, float64(s.HeldBytes))
 	gauge(c.reserved, float64(s.ReservedBytes))
 	gauge(c.target, float64(s.Target))
+	gauge(c.imbalance, float64(s.Imbalance))
 	ch <- prometheus.MustNewConstMetric(c.pauses, prometheus.CounterValue, float64(s.Pauses))
 	for _, k := range Constraints() {
 		v := 0.0

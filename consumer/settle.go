@@ -193,6 +193,7 @@ func (g *generation) close(ws []*work) {
 		w.ledger.Close(w.order.Message.Offset)
 		g.gate.Closed(w.size)
 		delete(g.held, w)
+		g.sum.closed++
 	}
 	g.idle.set()
 	g.wake()
