@@ -186,7 +186,8 @@ func (y yard) resolveJars(ctx context.Context) error {
 	_, _ = fmt.Fprintln(y.errs, "services: fetching Kafka "+server.KafkaVersion+" through Maven")
 	ctx, cancel := context.WithTimeout(ctx, mavenTimeout)
 	defer cancel()
-	command := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", y.pom, "dependency:copy-dependencies",
+	command := exec.CommandContext(ctx, "mvn", "-q", "-B", "-Dstyle.color=never", "-f", y.pom,
+		"org.apache.maven.plugins:maven-dependency-plugin:copy-dependencies", // the pom names the plugin's version
 		"-DoutputDirectory="+fresh, "-DincludeScope=runtime")
 	command.WaitDelay = 5 * time.Second
 	output, err := command.CombinedOutput()
@@ -208,7 +209,8 @@ func (y yard) resolveJars(ctx context.Context) error {
 // firstError picks Maven's first error line, which is the one that says what went wrong.
 func firstError(output string) string {
 	for line := range strings.Lines(output) {
-		if strings.Contains(line, "ERROR") {
+		if strings.Contains(line, "[ERROR]") {
+			_, line, _ = strings.Cut(line, "[ERROR]")
 			return withoutHosts(strings.TrimSpace(line))
 		}
 	}
@@ -221,7 +223,7 @@ func lastLine(output string) string {
 	return withoutHosts(strings.TrimSpace(lines[len(lines)-1]))
 }
 
-// withoutHosts drops addresses from an installer's words: which mirror a machine uses is its owner's affair.
+// withoutHosts drops the addresses of hosts from an installer's words: which mirror a machine uses is its owner's affair.
 func withoutHosts(text string) string {
-	return regexp.MustCompile(`\(?https?://[^\s)]+\)?`).ReplaceAllString(text, "(its registry)")
+	return regexp.MustCompile(`https?://[^\s)]+|\b[\w-]+(\.[\w-]+)*\.(org|com|net|io)\b`).ReplaceAllString(text, "its registry")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -117,13 +118,16 @@ func (y yard) startAll(ctx context.Context, known state, missing []server.Kind) 
 	absent := y.install(ctx, missing)
 	var (
 		wait   sync.WaitGroup
-		mu     sync.Mutex // guards known and failed
+		mu     sync.Mutex // guards known, of which before is a copy, and failed
+		before = maps.Clone(known)
 		failed error
 	)
 	for _, kind := range missing {
-		old := known[kind]
+		old := before[kind]
 		if reason := absent[kind]; reason != "" {
+			mu.Lock()
 			known[kind] = place{Absent: reason}
+			mu.Unlock()
 			continue
 		}
 		wait.Go(func() {
@@ -203,11 +207,12 @@ func (y yard) down(ctx context.Context) error {
 	}
 	var (
 		wait   sync.WaitGroup
-		mu     sync.Mutex // guards known and failed
+		mu     sync.Mutex // guards known, of which before is a copy, and failed
+		before = maps.Clone(known)
 		failed error
 	)
 	for _, kind := range server.Kinds() {
-		old := known[kind]
+		old := before[kind]
 		wait.Go(func() {
 			err := old.clear(ctx)
 			mu.Lock()
@@ -238,14 +243,14 @@ func (y yard) show(ctx context.Context, known state) (bool, error) {
 	table := tabwriter.NewWriter(y.out, 0, 0, 2, ' ', 0)
 	for _, kind := range server.Kinds() {
 		p := known[kind]
-		line := fmt.Sprintf("%s\tstopped\t\t", kind)
+		line := fmt.Sprintf("%s\tstopped", kind)
 		switch {
 		case p.Absent != "":
-			line = fmt.Sprintf("%s\tleft out\t%s\t", kind, p.Absent)
+			line = fmt.Sprintf("%s\tleft out  %s", kind, p.Absent)
 		case p.runs(ctx):
-			line = fmt.Sprintf("%s\trunning\t%s\tprocess %d, log %s", kind, p.Spec.URL(), p.PID, p.Spec.Log)
+			line = fmt.Sprintf("%s\trunning   %s\tprocess %d, log %s", kind, p.Spec.URL(), p.PID, p.Spec.Log)
 		case p.PID != 0:
-			line = fmt.Sprintf("%s\tdown\tit ended or does not answer\tlog %s", kind, p.Spec.Log)
+			line = fmt.Sprintf("%s\tdown      it ended or does not answer, log %s", kind, p.Spec.Log)
 		}
 		all = all && p.runs(ctx)
 		if _, err := fmt.Fprintln(table, line); err != nil {
