@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"spillway/consumer"
 	"spillway/internal/config"
@@ -305,9 +306,9 @@ func fate(err error) (Fate, string) {
 	case errors.Is(err, desk.ErrNotFound):
 		return NotFound, ""
 	case errors.Is(err, desk.ErrResolved):
-		return ResolvedAlready, err.Error()
+		return ResolvedAlready, strings.TrimSuffix(err.Error(), ": "+desk.ErrResolved.Error())
 	case errors.Is(err, desk.ErrRefused):
-		return Refused, err.Error()
+		return Refused, strings.TrimSuffix(err.Error(), ": "+desk.ErrRefused.Error())
 	}
 	return Unconfirmed, err.Error()
 }
