@@ -83,7 +83,7 @@ func TestDownLeavesAStrangerWithARecycledProcessIDAlone(t *testing.T) {
 	if err := os.MkdirAll(y.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := y.save(state{server.KindRedis: {Spec: spec, PID: stranger.PID()}}); err != nil {
+	if err := y.save(state{server.KindRedis: {Spec: spec, PID: stranger.PID()}}); err != nil { //nolint:exhaustive // one is enough
 		t.Fatal(err)
 	}
 	if err := y.down(t.Context()); err != nil {
