@@ -40,10 +40,11 @@ func (g *generation) takePending(taking context.Context) []record {
 	return nil
 }
 
-// cutBatch takes what one statement may hold, with the lock held.
+// cutBatch takes what one statement may hold, with the lock held. With a downstream that is faster than the store it
+// leaves the store to the settlers: an order that was called and not settled is one to look up after a crash.
 func (g *generation) cutBatch() []record {
 	room := min(g.gate.Ahead(time.Now())-g.ready.len()-g.admitting, batchRecords)
-	if room <= 0 || g.pending.len() == 0 {
+	if room <= 0 || g.pending.len() == 0 || g.settling.len() >= settleMost {
 		return nil
 	}
 	batch := make([]record, 0, min(room, g.pending.len()))
@@ -256,6 +257,7 @@ func (g *generation) start(working context.Context, w *work, inTime bool) {
 	lost := w.lost || time.Since(w.leasedAt) > g.cfg.Lease-g.cfg.CallBudget
 	if !lost {
 		g.flying++
+		w.order.Due = w.leasedAt.Add(g.cfg.Lease)
 	}
 	g.gate.Started(time.Now(), 1, w.size)
 	if g.ready.len() <= g.gate.Ahead(time.Now())/2 {

@@ -88,6 +88,7 @@ const (
 	batchBytes   = 4 << 20 // and at most this much payload in one
 	admitters    = 2
 	settlers     = 2
+	settleMost   = 4 * batchRecords // outcomes that wait to be written: beyond it nothing is admitted
 	retryFirst   = 50 * time.Millisecond
 	retryMax     = time.Second
 	watchHolds   = 50 * time.Millisecond // how often a hold without an event of its own is looked at again

@@ -79,6 +79,7 @@ type fakeStore struct {
 	buried  int
 	renewed int
 	lost    bool
+	slow    time.Duration // of a settlement
 }
 
 var errDown = errors.New("the store is down")
@@ -105,6 +106,10 @@ func (s *fakeStore) Admit(_ context.Context, route, _ string, _ time.Duration, a
 }
 
 func (s *fakeStore) Settle(_ context.Context, _ string, ss []order.Settlement) ([]order.Settled, error) {
+	s.mu.Lock()
+	slow := s.slow
+	s.mu.Unlock()
+	time.Sleep(slow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -138,6 +143,12 @@ func (s *fakeStore) set(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
+}
+
+func (s *fakeStore) slowDown(settle time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = settle
 }
 
 func (s *fakeStore) renewals() int {
@@ -207,6 +218,9 @@ func (a *fakeAttempter) Submit(ctx context.Context, lane order.Lane, o *order.Or
 	a.mu.Lock()
 	a.calls[o.Number]++
 	a.mu.Unlock()
+	if a.took == 0 {
+		return a.answer(o)
+	}
 	select {
 	case <-time.After(a.took):
 		return a.answer(o)
@@ -467,6 +481,35 @@ func TestLaneSendsNothingOnALostLease(t *testing.T) {
 		}
 		if c, _ := b.group.at(); c != 2 {
 			t.Errorf("committed %d, want 2: the rows are the scanner's", c)
+		}
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// A handler that answers at once let admission win the store over the settlers: a hundred thousand orders stood called
+// and not settled.
+func TestLaneAdmitsNothingWhileTooManyOutcomesWaitToBeWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const records = 12_000
+		a := newAttempter(10, 0, order.Answer{Outcome: order.OutcomeSucceeded})
+		b := startLane(t, records, a, nil)
+		b.store.slowDown(time.Second) // 1,000 orders a second
+		most := 0
+		for range 14 {
+			time.Sleep(time.Second)
+			calls, _ := a.made()
+			most = max(most, calls-b.store.count(order.Succeeded, order.NoPhase))
+		}
+		// What waits, what is inside both settlers' statements, and what was ahead when the line grew full.
+		if bound := settleMost + settlers*batchRecords + 2000 + admitters*batchRecords; most > bound || most < settleMost {
+			t.Errorf("%d orders stood called and not settled, want about %d", most, settleMost)
+		}
+		time.Sleep(5 * time.Second)
+		if n := b.store.count(order.Succeeded, order.NoPhase); n != records {
+			t.Errorf("%d orders succeeded, want %d", n, records)
 		}
 		if err := b.stop(); err != nil {
 			t.Errorf("Run: %v", err)

@@ -75,8 +75,12 @@ func (g *generation) take(ctx context.Context, line *fifo[settling], more signal
 	for range n {
 		batch = append(batch, line.pop())
 	}
-	if line.len() > 0 {
+	left := line.len()
+	if left > 0 {
 		more.set() // for whoever else serves the line
+	}
+	if left < settleMost && left+n >= settleMost {
+		g.admit.set() // there is room again, see cutBatch
 	}
 	g.mu.Unlock()
 	if n > 0 {

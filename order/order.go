@@ -30,7 +30,7 @@ type Order struct {
 	Detail  string
 
 	AdmittedAt  time.Time
-	LastAttempt time.Time // when the last attempt was begun; zero if none was
+	LastAttempt time.Time // when the last attempt was leased; once it ended unknown, a moment it can't have begun after
 	Due         time.Time // when somebody else may act: the lease's end, or the next try
 	UpdatedAt   time.Time
 }

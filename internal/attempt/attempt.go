@@ -50,13 +50,18 @@ func (a *Attempter) Open() bool { return !a.submit.Ready() }
 func (a *Attempter) LookupOpen() bool { return !a.lookup.Ready() }
 
 // Submit makes one attempt. The caller holds a permit of the lane; it is given back when the call has ended. When
-// ctx ends during the call the outcome is CANCELLED, with Sent saying whether anything may have left.
+// ctx ends during the call the outcome is CANCELLED, with Sent saying whether anything may have left. An order whose lease
+// (o.Due, where set) has less left than a call may take is not sent: CANCELLED too.
 func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
 	defer a.Release(lane)
 	if ctx.Err() != nil {
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}
 	start := time.Now()
+	if !o.Due.IsZero() && o.Due.Sub(start) < a.cfg.Submit {
+		// The lease could be over before the call is: somebody else may look the order up and send it meanwhile.
+		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded}
+	}
 	permit, ok := a.submit.AllowAt(start)
 	if !ok {
 		return order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}

@@ -137,6 +137,9 @@ func (s *Store) settle(owner string, t *order.Settlement, now time.Time) order.S
 	}
 	r.Attempts, r.AttemptsTotal, r.Lookups = t.Attempts, t.AttemptsTotal, t.Lookups
 	r.Outcome, r.Reason, r.Detail = t.Outcome, t.Reason, desk.Fit(t.Detail)
+	if r.Phase == order.InFlight && t.Phase == order.Unknown {
+		r.LastAttempt = now // it may have begun until now
+	}
 	due := t.Due
 	if due.IsZero() {
 		due = now
@@ -259,6 +262,7 @@ func (s *Store) ClaimDue(ctx context.Context, route, owner string, lease time.Du
 func (s *Store) claim(r *row, owner string, due, now time.Time) {
 	switch r.Phase {
 	case order.InFlight:
+		r.LastAttempt = now // it may have begun until its lease was over
 		r.Lookups, r.Outcome, r.Reason = 1, order.OutcomeUnknown, order.WorkerDied
 		r.Detail = desk.Fit("the lease of " + r.owner + " ran out")
 		r.owner = owner

@@ -86,7 +86,8 @@ func (s *Store) Begin(ctx context.Context, owner string, lease time.Duration, id
 	return begun, nil
 }
 
-// claimSQL takes what is due. Moving due forward takes the row out of the range that the next claim reads.
+// claimSQL takes what is due. An attempt whose end nobody wrote down may have begun until its lease was over: the grace
+// period counts from here. Moving due forward takes the row out of the range that the next claim reads.
 const claimSQL = `
 WITH locked AS MATERIALIZED (
 	SELECT id, due, phase, owner, octet_length(value) AS size FROM orders
@@ -100,6 +101,7 @@ c AS MATERIALIZED (
 o AS (
 	UPDATE orders o SET version = o.version + 1, owner = $2, due = now() + $3::bigint * interval '1 microsecond',
 		updated_at = now(),
+		last_attempt = CASE o.phase WHEN 1 THEN now() ELSE o.last_attempt END,
 		phase = CASE o.phase WHEN 1 THEN 3 ELSE o.phase END,
 		lookups = CASE o.phase WHEN 1 THEN 1 WHEN 3 THEN o.lookups + 1 ELSE o.lookups END,
 		outcome = CASE o.phase WHEN 1 THEN 6 ELSE o.outcome END,

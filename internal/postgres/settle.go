@@ -11,12 +11,14 @@ import (
 	"spillway/order"
 )
 
-// settleSQL is the one guarded UPDATE. $1 is the owner; the others are columns, see settlements.
+// settleSQL is the one guarded UPDATE. An attempt that ended unknown may have begun until now: the grace period counts
+// from here, not from the lease, which an order may hold long before it has a permit. $1 is the owner; the others are columns, see settlements.
 const settleSQL = `
 UPDATE orders o SET version = o.version + 1, state = u.state, phase = u.phase,
 	owner = CASE WHEN u.phase = 1 THEN $1 END,
 	attempts = u.attempts, attempts_total = u.attempts_total, lookups = u.lookups,
 	outcome = u.outcome, reason = u.reason, detail = u.detail,
+	last_attempt = CASE WHEN o.phase = 1 AND u.phase = 3 THEN now() ELSE o.last_attempt END,
 	due = CASE WHEN u.state = 1 THEN now() + u.wait * interval '1 microsecond' END,
 	updated_at = now()
 FROM unnest($2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::int[], $7::int[], $8::int[], $9::smallint[],

@@ -41,6 +41,9 @@ func workerDied(f *fixture) {
 	if until := time.Until(c.Due); until < hour-time.Minute || until > hour+time.Minute {
 		f.Errorf("lease ends in %s, want an hour", until)
 	}
+	if !c.LastAttempt.After(o.LastAttempt) {
+		f.Errorf("last attempt %s, admitted with %s: it may have begun until the lease was over", c.LastAttempt, o.LastAttempt)
+	}
 	v := f.view("T-1")
 	f.stands(v.Order, order.Processing, order.Unknown, 2)
 	if v.Owner != "w2" || len(v.History) != 1 {
@@ -58,6 +61,10 @@ func workerDied(f *fixture) {
 func claimUnknown(f *fixture) {
 	o := f.admit(hour, "T-1")[0]
 	f.move(o, unknown(time.Time{}))
+	ended := f.view("T-1").Order.LastAttempt
+	if !ended.After(f.view("T-1").Order.AdmittedAt) {
+		f.Errorf("last attempt %s: it may have begun until it ended unknown", ended)
+	}
 	got, err := f.s.ClaimDue(f.Context(), f.route, "w2", past, 10)
 	f.must(err)
 	if len(got) != 1 {
@@ -74,8 +81,12 @@ func claimUnknown(f *fixture) {
 	if got[0].Reason != order.UpstreamTimeout || got[0].Outcome != order.OutcomeUnknown {
 		f.Errorf("reason %s, outcome %s, want those of the attempt", got[0].Reason, got[0].Outcome)
 	}
-	if h := f.view("T-1").History; len(h) != 1 {
-		f.Errorf("history %+v: a claim is no transition", h)
+	v := f.view("T-1")
+	if len(v.History) != 1 {
+		f.Errorf("history %+v: a claim is no transition", v.History)
+	}
+	if !v.Order.LastAttempt.Equal(ended) {
+		f.Errorf("last attempt moved from %s to %s by lookups", ended, v.Order.LastAttempt)
 	}
 }
 
