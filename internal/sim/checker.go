@@ -53,6 +53,9 @@ func (c *checker) lease(owner string, o order.Order) {
 		c.open++
 	}
 	s.owner, s.leased = owner, o.Version
+	if !o.Due.After(c.now) {
+		c.violate("I2", "%s is leased to %s until %v, which is over", o.Number, owner, o.Due.Sub(epoch))
+	}
 }
 
 // phase is where the order's row stood before the statement that is being made.

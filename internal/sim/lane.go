@@ -41,6 +41,7 @@ type generation struct {
 
 	waiting   bool // for a permit
 	late      int  // numbers the waits
+	isLate    bool
 	looking   bool // at the breaker, a little later
 	committed map[int32]int64
 	commits   int // calls under way
@@ -315,18 +316,19 @@ func (g *generation) breakerLets() bool {
 // permit takes a permit, and tells the gate when none comes in time.
 func (g *generation) permit() bool {
 	if g.acquire() {
-		// Also a late one: when nothing else waits nobody asks again, and the gate would take the want of permits for
-		// lasting and leave out every partition that was read to its end.
-		g.gate.Permit(false)
+		if !g.waiting || !g.isLate {
+			g.gate.Permit(false)
+		}
 		g.waiting = false
 		return true
 	}
 	if !g.waiting {
-		g.waiting = true
+		g.waiting, g.isLate = true, false
 		g.late++
 		late := g.late
 		g.later(g.permitWait, func() {
 			if g.waiting && g.late == late && !g.over {
+				g.isLate = true
 				g.count("permit late")
 				g.gate.Permit(true)
 			}

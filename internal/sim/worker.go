@@ -176,11 +176,16 @@ type flight struct {
 // submit makes one attempt with a permit the caller holds; the permit is free again before done is told.
 func (w *worker) submit(o order.Order, done func(order.Answer)) *flight {
 	p, ok := w.submits.AllowAt(w.now)
+	reason := order.CircuitOpen
+	if ok && !w.calmed && w.chance(0.01) {
+		w.submits.DoneAt(w.now, p, breaker.Ignored)
+		ok, reason = false, order.RateLimited // another of our gates, which nobody saw coming
+	}
 	if !ok {
 		w.later(0, func() {
 			w.free++
-			w.count("refused")
-			done(order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen})
+			w.count("refused " + string(reason))
+			done(order.Answer{Outcome: order.OutcomeRefused, Reason: reason})
 		})
 		return nil
 	}
