@@ -100,6 +100,7 @@ func (e *Engine) Depths(ctx context.Context) (Depths, error) {
 	if err != nil {
 		return Depths{}, fmt.Errorf("count the replay queue of route %s: %w", e.cfg.Route, err)
 	}
+	e.metrics.saw(d)
 	return d, nil
 }
 

@@ -217,8 +217,6 @@ func (l *loader) checkAgain(path string, r *Route) {
 		fmt.Sprintf("at least %d", r.Replay.Attempts), join(p, "attempts"))
 	l.rule(r.Replay.Delay <= r.Replay.DelayMax, join(p, "delay_max"), "is shorter than delay "+l.stands(join(p, "delay")),
 		"at least "+formatDuration(r.Replay.Delay), join(p, "delay"))
-	l.rule(r.Replay.Batch <= r.Replay.Capacity, join(p, "batch"), "is more than capacity "+l.stands(join(p, "capacity")),
-		fmt.Sprintf("at most %d", r.Replay.Capacity), join(p, "capacity"))
 	p = join(path, "compensate")
 	l.rule(r.Compensate.Delay <= r.Compensate.DelayMax, join(p, "delay_max"), "is shorter than delay "+l.stands(join(p, "delay")),
 		"at least "+formatDuration(r.Compensate.Delay), join(p, "delay"))

@@ -134,7 +134,7 @@ func TestContradictionsAreRefused(t *testing.T) {
 		}},
 		{"replay: {attempts: 30, batch: 50, capacity: 10}", []string{
 			"16:24: routes.wallet.replay.attempts_total: 20 (the default) is less than attempts 30; accepted: at least 30",
-			"16:35: routes.wallet.replay.batch: 50 is more than capacity 10; accepted: at most 10",
+			"16:49: routes.wallet.replay.capacity: 10 is too small; accepted: a whole number, 100 to 100000000",
 		}},
 		{"breaker: {failure_rate: 0%, slow_rate: 0%, consecutive: 0}", []string{
 			"16:29: routes.wallet.breaker.mode: enforce (the default) has no rule left: failure_rate, slow_rate and consecutive are all off; accepted: at least one rule, or mode: disabled",

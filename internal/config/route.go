@@ -64,7 +64,7 @@ type Replay struct {
 	Delay         time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" help:"Wait before the second attempt; doubles after that."`
 	DelayMax      time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" help:"Longest such wait."`
 	RetryAfterMax time.Duration `yaml:"retry_after_max" default:"5m" min:"1s" max:"24h" help:"Longest wait that a service's Retry-After may ask for."`
-	Capacity      int           `yaml:"capacity" default:"100000" min:"1" max:"100000000" help:"Orders the queue may hold; full means that intake holds."`
+	Capacity      int           `yaml:"capacity" default:"100000" min:"100" max:"100000000" help:"Orders the queue may hold; full means that intake holds."`
 	Batch         int           `yaml:"batch" default:"100" min:"1" max:"100" help:"Orders taken at once."`
 	Lease         time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long a claim on the queue belongs to a worker that went silent; more than a second longer than a call."`
 	Patience      time.Duration `yaml:"patience" default:"1m" min:"100ms" max:"24h" help:"Overdue time after which the scanner asks whether the queue still has an order."`
