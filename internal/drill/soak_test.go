@@ -16,6 +16,9 @@ var (
 	soakSeed   = flag.Uint64("drill.seed", 0, "seed of the soak's kills and modes; 0 draws one")
 )
 
+// soakKilling is how long the worker is killed again and again, at least ten times in all.
+const soakKilling = 90 * time.Second
+
 // moods are the ways the wallet misbehaves in the soak, some seconds each.
 func moods() []wallet.Mode {
 	return []wallet.Mode{
@@ -80,7 +83,7 @@ func TestEveryOrderEndsOnceThoughTheWorkerIsKilledAndTheWalletMisbehaves(t *test
 		case <-time.After(life):
 		}
 		final := r.tally().State(order.Succeeded)
-		if kills >= 10 && (final >= int64(orders)*3/4 || time.Since(started) > 3*time.Minute) {
+		if kills >= 10 && (final >= int64(orders)*3/4 || time.Since(started) > soakKilling) {
 			break
 		}
 		p.Kill()
