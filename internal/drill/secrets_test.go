@@ -315,7 +315,7 @@ func (v *vault) workInPeace(t *testing.T) {
 	})
 	testkit.Eventually(t, 30*time.Second, func() (bool, string) { // looked up, so that the lookup's details are there too
 		out, _ := v.run(t, nil, "admin", "orders", "show", "BROKEN-1", "-c", v.file)
-		return strings.Contains(out, "UPSTREAM_5XX") && strings.Contains(out, "NO_VERDICT"), out
+		return strings.Contains(out, "500 Internal") && strings.Contains(out, "502 Bad Gateway"), out
 	})
 	for _, args := range [][]string{
 		append(list, "--json"), {"admin", "dead-letters", "show", "1"}, {"admin", "dead-letters", "show", "2"},
