@@ -58,9 +58,6 @@ func (c *checker) lease(owner string, o order.Order) {
 	}
 }
 
-// phase is where the order's row stood before the statement that is being made.
-func (c *checker) phase(id int64) order.Phase { return c.seen[c.names[id]].order.Phase }
-
 // observe reads an order's row and holds it against what it was.
 func (c *checker) observe(ctx context.Context, number string) {
 	s := c.seen[number]

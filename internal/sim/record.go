@@ -14,11 +14,10 @@ type record struct {
 	*world
 	rows      *memstore.Store
 	awayUntil time.Time
-	begun     map[int64]time.Time // see ClaimDue
 }
 
 func newRecord(s *world) *record {
-	return &record{world: s, rows: memstore.New(func() time.Time { return s.now }), begun: map[int64]time.Time{}}
+	return &record{world: s, rows: memstore.New(func() time.Time { return s.now })}
 }
 
 func (r *record) away() bool { return r.now.Before(r.awayUntil) }
@@ -52,9 +51,6 @@ func (r *record) Settle(ctx context.Context, owner string, ss []order.Settlement
 	for i, s := range ss {
 		switch out[i] {
 		case order.Applied:
-			if s.Phase == order.Unknown && s.Outcome != order.NoOutcome && r.checker.phase(s.ID) == order.InFlight {
-				r.begun[s.ID] = r.now
-			}
 			r.checker.settled(ctx, owner, s)
 		case order.Stale:
 			r.count("settled too late")
@@ -118,21 +114,13 @@ func (r *record) Begin(ctx context.Context, owner string, lease time.Duration, i
 	return out, err
 }
 
-// ClaimDue leases orders that are due. An attempt whose end nobody wrote down may have begun until its lease was over,
-// and one that ended unknown until it was settled: the grace counts from there. (The row says when the attempt was
-// leased; it is sent later, when there is a permit.)
+// ClaimDue leases orders that are due.
 func (r *record) ClaimDue(ctx context.Context, owner string, lease time.Duration, n int) ([]order.Order, error) {
 	if r.away() {
 		return nil, errAway
 	}
 	out, err := r.rows.ClaimDue(ctx, route, owner, lease, n)
-	for i, o := range out {
-		if r.checker.phase(o.ID) == order.InFlight {
-			r.begun[o.ID] = r.now
-		}
-		if at := r.begun[o.ID]; at.After(o.LastAttempt) {
-			out[i].LastAttempt = at
-		}
+	for _, o := range out {
 		r.checker.lease(owner, o)
 		r.checker.observe(ctx, o.Number)
 	}

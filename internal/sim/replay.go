@@ -104,7 +104,8 @@ func (b *replaying) attempt(m *attempted) {
 	if b.now.Sub(b.begun) > b.lease-b.budget {
 		b.count("lease lost before the replay")
 		b.free++
-		b.leave(m)
+		m.next = b.afterAttempt(&m.order, order.Answer{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded})
+		b.settle(m, retryFirst)
 		return
 	}
 	b.count("replay")

@@ -116,7 +116,7 @@ func (w *worker) lookup(o order.Order, done func(order.Finding)) {
 		over = true
 		w.later(0, func() {
 			f.Probe = p.Probe()
-			w.lookups.DoneAt(w.now, p, verdict(f.Outcome))
+			w.lookups.DoneAt(w.now, p, verdict(f.Outcome, f.Probe))
 			w.free++
 			w.count("verdict " + f.Verdict.String())
 			done(f)

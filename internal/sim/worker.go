@@ -250,7 +250,7 @@ func (f *flight) land(a order.Answer) {
 	}
 	w.later(0, func() {
 		a.Probe = f.permit.Probe()
-		w.submits.DoneAt(w.now, f.permit, verdict(a.Outcome))
+		w.submits.DoneAt(w.now, f.permit, verdict(a.Outcome, a.Probe))
 		w.free++
 		w.count("outcome " + a.Outcome.String())
 		w.note("%s: %s of %s: %s", w.name, a.Outcome, f.order.Number, a.Reason)
@@ -266,7 +266,10 @@ func (f *flight) cancel(why order.Reason) {
 }
 
 // verdict is what the breaker learns of an outcome: the contract's table.
-func verdict(o order.Outcome) breaker.Result {
+func verdict(o order.Outcome, probe bool) breaker.Result {
+	if probe && o == order.OutcomeInvalid {
+		return breaker.Success
+	}
 	switch o {
 	case order.OutcomeSucceeded, order.OutcomeRejected:
 		return breaker.Success
