@@ -33,15 +33,22 @@ func TestSizeCountsEveryByteAndWhatHoldsThem(t *testing.T) {
 func TestHeaderIsTheNewestOfItsName(t *testing.T) {
 	t.Parallel()
 	m := order.Message{Headers: []order.Header{
-		{Key: "id", Value: []byte("old")}, {Key: "ID", Value: []byte("other")}, {Key: "id", Value: []byte("new")},
-		{Key: "null"}, {Key: "empty", Value: []byte{}},
+		{Key: "id", Value: []byte("old")},
+		{Key: "ID", Value: []byte("other")},
+		{Key: "id", Value: []byte("new")},
+		{Key: "null"},
+		{Key: "empty", Value: []byte{}},
 	}}
 	for _, c := range []struct {
 		key, want   string
 		there, null bool
 	}{
-		{"id", "new", true, false}, {"ID", "other", true, false}, {"null", "", true, true}, {"empty", "", true, false},
-		{"Id", "", false, true}, {"", "", false, true},
+		{"id", "new", true, false},
+		{"ID", "other", true, false},
+		{"null", "", true, true},
+		{"empty", "", true, false},
+		{"Id", "", false, true},
+		{"", "", false, true},
 	} {
 		got, there := m.Header(c.key)
 		if there != c.there || string(got) != c.want || (got == nil) != c.null {

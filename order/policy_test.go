@@ -11,7 +11,7 @@ import (
 	"spillway/order"
 )
 
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // a constant in all but name
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func testPolicy() order.Policy {
 	return order.Policy{
@@ -223,8 +223,11 @@ func TestAfterLookupOfEachVerdict(t *testing.T) {
 		}, look(5*time.Minute, 2)},
 		{"refused by our own gate", nil, order.Finding{Verdict: order.VerdictRefused, Reason: order.CircuitOpen}, look(time.Second, 1)},
 		{"not found before the grace is over", early, order.Finding{Verdict: order.VerdictNotFound, Reason: order.NotFound}, look(6*time.Second, 1)},
-		{"not found, the caps used up, before the grace is over", func(o *order.Order) { used(o); early(o) },
-			order.Finding{Verdict: order.VerdictNotFound, Reason: order.NotFound}, look(6*time.Second, 1)},
+		{
+			"not found, the caps used up, before the grace is over", func(o *order.Order) { used(o); early(o) },
+			order.Finding{Verdict: order.VerdictNotFound, Reason: order.NotFound},
+			look(6*time.Second, 1),
+		},
 		{"not found", nil, order.Finding{Verdict: order.VerdictNotFound, Reason: order.NotFound}, order.Transition{
 			State: order.Processing, Phase: order.Replaying, Outcome: order.OutcomeUnknown, NotBefore: noon, Due: noon.Add(p.ReplayPatience),
 		}},

@@ -64,7 +64,7 @@ func TestReasonsListsEveryReasonOnce(t *testing.T) {
 		t.Errorf("Reasons is %v, the constants are %v", order.Reasons(), want)
 	}
 	code := regexp.MustCompile(`^[A-Z][A-Z0-9_]{2,31}$`)
-	seen := map[order.Reason]bool{}
+	seen := make(map[order.Reason]bool, len(want))
 	for _, r := range order.Reasons() {
 		if !code.MatchString(string(r)) || seen[r] {
 			t.Errorf("reason %q: want a code that is there once, fit for a label and a column", r)
