@@ -109,9 +109,10 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	}
 	room := g.room(now, len(candidates))
 	g.turn++
-	// With less room than partitions, those known to hold records come first. The others still get what is left, in turn:
-	// what their log's end is now only a fetch can tell.
-	for _, idle := range []bool{false, true} {
+	// With less room than partitions, those known to hold records come first. The others are asked too, every fourth time
+	// before them: what their log's end is now only a fetch can tell.
+	idleFirst := g.turn%4 == 0
+	for _, idle := range []bool{idleFirst, !idleFirst} {
 		for i := range candidates {
 			if room <= 0 || g.held+g.reserved+g.limits.PartitionBytes > g.limits.Bytes {
 				return grants

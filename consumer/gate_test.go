@@ -96,6 +96,30 @@ func TestGateListensToACaughtUpPartitionThoughPermitsWereLate(t *testing.T) {
 	}
 }
 
+func TestGateDoesNotForgetAPartitionWhileOthersHaveABacklog(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(3)
+	for _, gr := range g.Plan(epoch, ids, nil) {
+		end := int64(1_000_000)
+		if gr.Partition == 2 {
+			end = 10 // read to its known end
+		}
+		g.Delivered(gr, 10, 1000, 10, end)
+	}
+	g.Permit(true)
+	g.Started(epoch, 30, 3000)
+	asked := map[int32]int{}
+	for range 24 {
+		for _, gr := range g.Plan(epoch, ids, nil) {
+			asked[gr.Partition]++
+			g.Released(gr)
+		}
+	}
+	if asked[2] == 0 || asked[0] < asked[2] || asked[1] < asked[2] {
+		t.Fatalf("asked %v: the caught-up one now and then, those with a backlog more often", asked)
+	}
+}
+
 func TestGateShrinksPrefetchWithTheDrainRate(t *testing.T) {
 	t.Parallel()
 	g, _ := testGate(1)
