@@ -64,6 +64,10 @@ services-down: ## stop them
 bench-pipeline: ## orders per second end to end beside its references, into bench/out/pipeline.json
 	scripts/bench pipeline
 
+.PHONY: bench-breaker
+bench-breaker: ## what a call through the breaker costs beside other Go breakers, into bench/out/breaker.json
+	scripts/bench breaker
+
 .PHONY: clean
 clean: ## delete what was built; stop the services
 	scripts/services down
