@@ -29,7 +29,7 @@ type adminCmd struct {
 }
 
 // Help is shown by spillway admin --help.
-func (adminCmd) Help() string {
+func (*adminCmd) Help() string {
 	return `What an operator asks and does, beside a running worker or without one. Only "dead-letters requeue" and "dead-letters
 discard" change anything. Each command takes the worker's settings file and says with --help what it needs of it:
 PostgreSQL for orders and dead letters, Redis for "replay status", the workers' HTTP address for "breakers list".

@@ -21,7 +21,7 @@ type breakersListCmd struct {
 }
 
 // Help is shown by spillway admin breakers list --help.
-func (breakersListCmd) Help() string {
+func (*breakersListCmd) Help() string {
 	return `Asks workers over HTTP, at the address that serves their metrics. Each worker has breakers of its own, one for the submits
 and one for the lookups of each route, and goes by its own evidence: name every worker to see the whole fleet.
 

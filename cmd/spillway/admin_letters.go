@@ -45,7 +45,7 @@ type lettersListCmd struct {
 }
 
 // Help is shown by spillway admin dead-letters list --help.
-func (lettersListCmd) Help() string {
+func (*lettersListCmd) Help() string {
 	return `Reads PostgreSQL. A dead letter is an order, or a record that could not become one, that needs a person: nothing touches it
 until it is requeued or discarded. NUMBER is "-" where no business number could be read.
 
@@ -81,7 +81,7 @@ type lettersShowCmd struct {
 }
 
 // Help is shown by spillway admin dead-letters show --help.
-func (lettersShowCmd) Help() string {
+func (*lettersShowCmd) Help() string {
 	return `Reads PostgreSQL. A long value is cut, with a note. --raw writes the value's exact bytes to standard output, of an
 unreadable item of the replay queue its bytes; it refuses a terminal, where they could do anything. --json has key, value
 and headers in base64, every byte, and null for Kafka's null.
@@ -217,7 +217,7 @@ type lettersRequeueCmd struct {
 }
 
 // Help is shown by spillway admin dead-letters requeue --help.
-func (lettersRequeueCmd) Help() string {
+func (*lettersRequeueCmd) Help() string {
 	return `Changes PostgreSQL; the workers do the rest. An order becomes PROCESSING and UNKNOWN: the compensator looks it up first, so
 that one which was applied after all is not sent again, and otherwise it has all its attempts anew. A record that could
 not become an order becomes one if a business number can be read from it by the settings as they are now; if not, it is
@@ -247,7 +247,7 @@ type lettersDiscardCmd struct {
 }
 
 // Help is shown by spillway admin dead-letters discard --help.
-func (lettersDiscardCmd) Help() string {
+func (*lettersDiscardCmd) Help() string {
 	return `Changes PostgreSQL. The orders become DISCARDED, which is final: nothing sends them any more. Their records stay readable
 with "dead-letters show".
 

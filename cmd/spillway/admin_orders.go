@@ -32,7 +32,7 @@ type ordersListCmd struct {
 }
 
 // Help is shown by spillway admin orders list --help.
-func (ordersListCmd) Help() string {
+func (*ordersListCmd) Help() string {
 	return `Reads PostgreSQL. A filter that few of many orders pass is slow, and ends with the timeout: name a route together with a
 state, a phase or a prefix then.
 
@@ -76,7 +76,7 @@ type ordersShowCmd struct {
 }
 
 // Help is shown by spillway admin orders show --help.
-func (ordersShowCmd) Help() string {
+func (*ordersShowCmd) Help() string {
 	return `Reads PostgreSQL. A long value is cut, with a note; --json has every byte, in base64. The history begins with the
 admission and holds at most the newest 500 entries after that.
 

@@ -18,7 +18,7 @@ type replayStatusCmd struct {
 }
 
 // Help is shown by spillway admin replay status --help.
-func (replayStatusCmd) Help() string {
+func (*replayStatusCmd) Help() string {
 	return `Reads Redis. READY orders may be taken at once, DELAYED ones when their wait is over, IN FLIGHT ones are in a worker's
 hands; together they may fill CAPACITY, and a full queue means that intake holds. OLDEST is how long the oldest order has
 been queued.

@@ -341,9 +341,14 @@ func TestHostileTextReachesTheTerminalEscaped(t *testing.T) {
 	show := []string{"dead-letters", "show", strconv.FormatInt(id, 10)}
 	all := ""
 	for _, args := range [][]string{
-		{"dead-letters", "list"}, {"dead-letters", "list", "--json"}, {"dead-letters", "list", "--route", desk.Fit(evil)}, {"orders", "list", "--route", evil}, show, append(show, "--json"),
+		{"dead-letters", "list"},
+		{"dead-letters", "list", "--json"},
+		{"dead-letters", "list", "--route", desk.Fit(evil)},
+		{"orders", "list", "--route", evil},
+		show, append(show, "--json"),
 		{"dead-letters", "requeue", strconv.FormatInt(id, 10), strconv.FormatInt(id+1, 10), "--by", "ann\x1b[2J"},
-		{"orders", "show", "\x1b[2J"}, {"orders", "show", "T", "--route", evil},
+		{"orders", "show", "\x1b[2J"},
+		{"orders", "show", "T", "--route", evil},
 	} {
 		_, out, errs := spill(t, nil, append(append([]string{"admin"}, args...), "-c", o.file)...)
 		all += out + errs

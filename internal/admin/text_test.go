@@ -58,12 +58,18 @@ func TestPreviewCutsBetweenCharacters(t *testing.T) {
 
 func TestAgeShowsTwoUnits(t *testing.T) {
 	t.Parallel()
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 1500 * time.Millisecond: "1s", 61 * time.Second: "1m1s",
-		2*time.Hour + 5*time.Minute: "2h5m", 100 * time.Hour: "4d4h",
+	for _, c := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{-time.Second, "0s"},
+		{1500 * time.Millisecond, "1s"},
+		{61 * time.Second, "1m1s"},
+		{2*time.Hour + 5*time.Minute, "2h5m"},
+		{100 * time.Hour, "4d4h"},
 	} {
-		if got := Age(d); got != want {
-			t.Errorf("Age(%s) = %s, want %s", d, got, want)
+		if got := Age(c.d); got != c.want {
+			t.Errorf("Age(%s) = %s, want %s", c.d, got, c.want)
 		}
 	}
 }
