@@ -50,13 +50,14 @@ func runCeiling(ctx context.Context, r *rig) (rate float64, err error) {
 
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var next, done atomic.Int64
+	var done atomic.Int64
 	var workers sync.WaitGroup
-	for range ceilingConnections {
+	for c := range ceilingConnections {
 		workers.Go(func() {
-			for working.Err() == nil {
+			// Each connection has numbers of its own, so that they do not meet in one page of the index.
+			for n := c * 100_000; working.Err() == nil; n++ {
 				// A statement is not cut off in the middle: that would end its connection.
-				if err := ceilingBatch(context.WithoutCancel(ctx), pool, int(next.Add(1)-1)); err != nil {
+				if err := ceilingBatch(context.WithoutCancel(ctx), pool, n); err != nil {
 					stop(err)
 					return
 				}

@@ -41,11 +41,14 @@ type contender struct {
 	run  func(ctx context.Context, r *rig) (float64, error)
 }
 
-var contenders = []contender{
-	{"pipeline", "Spillway: 12 partitions, 1000 permits, an in-process handler that confirms at once", runPipeline},
-	{"postgres_ceiling", "no Kafka: insert by unnest of 500, then the final update of the same 500, 4 connections, the same tables", runCeiling},
-	{"hand_written", "kafka-go group Reader, one goroutine per partition, an insert and an update per order, offsets committed every 500 ms", runHandWritten},
-	{"river", "River: InsertManyFast of 500 beside a no-op worker, 1000 workers, fetch cool-down 5 ms", runRiver},
+// contenders is ours, then the references.
+func contenders() []contender {
+	return []contender{
+		{"pipeline", "Spillway: 12 partitions, 1000 permits, an in-process handler that confirms at once", runPipeline},
+		{"postgres_ceiling", "no Kafka: insert by unnest of 500, then the final update of the same 500, 4 connections, the same tables", runCeiling},
+		{"hand_written", "kafka-go group Reader, one goroutine per partition, an insert and an update per order, offsets committed every 500 ms", runHandWritten},
+		{"river", "River: InsertManyFast of 500 beside a no-op worker, 1000 workers, fetch cool-down 5 ms", runRiver},
+	}
 }
 
 func main() {
@@ -98,16 +101,17 @@ func run(ctx context.Context) (err error) {
 
 // pick returns the contenders named, or all.
 func pick(names string) ([]contender, error) {
+	all := contenders()
 	if names == "" {
-		return contenders, nil
+		return all, nil
 	}
 	var field []contender
 	for name := range strings.SplitSeq(names, ",") {
-		at := slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })
+		at := slices.IndexFunc(all, func(c contender) bool { return c.name == name })
 		if at < 0 {
 			return nil, fmt.Errorf("no contender %q", name)
 		}
-		field = append(field, contenders[at])
+		field = append(field, all[at])
 	}
 	return field, nil
 }

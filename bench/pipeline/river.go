@@ -107,7 +107,7 @@ func newRiver(ctx context.Context, pool *pgxpool.Pool, done *atomic.Int64) (*riv
 		return nil, err
 	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return nil, fmt.Errorf("River's tables: %w", err)
+		return nil, fmt.Errorf("make the tables of river: %w", err)
 	}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverWorker{done: done})

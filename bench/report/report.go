@@ -88,15 +88,15 @@ func (f File) Write(path string, out io.Writer) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	unit := f.Results[0].Unit
-	fmt.Fprintf(w, "\t%s\tleast\tmost\t%s is\t\n", unit, f.Results[0].Name)
+	_, _ = fmt.Fprintf(w, "\t%s\tleast\tmost\t%s is\t\n", unit, f.Results[0].Name)
 	for i, r := range f.Results {
 		ratio := ""
 		if i > 0 {
 			ratio = fmt.Sprintf("%.2f x", f.Results[0].Ratio[r.Name])
 		}
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%s\t\n", r.Name, r.Value, r.Min, r.Max, ratio)
+		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%s\t\n", r.Name, r.Value, r.Min, r.Max, ratio)
 	}
-	return w.Flush()
+	return w.Flush() // says what went wrong before, too
 }
 
 // Machine says what the figures were taken on, and how busy it was with other things when they were begun.
