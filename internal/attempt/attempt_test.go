@@ -488,3 +488,36 @@ func TestHistogramMayBeLeftOut(t *testing.T) {
 		t.Errorf("%v, want SUCCEEDED", a.Outcome)
 	}
 }
+
+func TestNothingIsSentOnALeaseThatEndsBeforeTheCallMay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		r := newRig(t, handler{submit: func(context.Context, *order.Order) order.Answer {
+			calls++
+			return order.Answer{Outcome: order.OutcomeSucceeded}
+		}})
+		for _, c := range []struct {
+			left time.Duration
+			want order.Answer
+		}{
+			{submitTime, order.Answer{Outcome: order.OutcomeSucceeded}},
+			{submitTime - 1, order.Answer{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded}},
+			{-time.Second, order.Answer{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded}},
+		} {
+			if !r.TryAcquire(order.LaneReplay) {
+				t.Fatal("no permit is free")
+			}
+			got := r.Submit(t.Context(), order.LaneReplay, &order.Order{Due: time.Now().Add(c.left)})
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("with %v of the lease left (-want +got):\n%s", c.left, diff)
+			}
+		}
+		if calls != 1 || r.permits.InUse() != 0 {
+			t.Errorf("%d calls, %d permits held: want one call and no permit", calls, r.permits.InUse())
+		}
+		if s := samples(r.submit); s != [2]int{0, 1} {
+			t.Errorf("breaker counted %v: want the one call alone", s)
+		}
+	})
+}
