@@ -105,17 +105,17 @@ func (b *Breaker) SetModeAt(now time.Time, mode Mode) error {
 	return nil
 }
 
-// Force holds the breaker open or closed for a time of 1 ms to 30 days, above mode and evidence; ForceNone lifts a
-// force (the time is not looked at). When a forced open ends, the breaker is half-open; after a forced closed it is
-// closed with empty windows.
+// Force holds the breaker open or closed for a time of 1 ms to 30 days, above mode and evidence, or lets it only
+// observe; ForceNone lifts a force (the time is not looked at). When a forced open ends, the breaker is half-open; after
+// a forced closed it is closed with empty windows.
 func (b *Breaker) Force(force Force, lasts time.Duration) error {
 	return b.ForceAt(time.Now(), force, lasts)
 }
 
 // ForceAt is Force at a given moment.
 func (b *Breaker) ForceAt(now time.Time, force Force, lasts time.Duration) error {
-	if force > ForceClosed {
-		return &FieldError{Field: "Force", Value: fmt.Sprintf("%d", force), Accepted: "none, open or closed"}
+	if force > ForceObserve {
+		return &FieldError{Field: "Force", Value: fmt.Sprintf("%d", force), Accepted: "none, open, closed or observe"}
 	}
 	if force != ForceNone && (lasts < time.Millisecond || lasts > maxForce) {
 		return &FieldError{Field: "Force duration", Value: lasts.String(), Accepted: "1ms to 720h"}

@@ -58,6 +58,10 @@ type Snapshot struct {
 	SlowRate       float64
 	SlowBound      float64
 
+	Linked bool   // a record shared with other workers rules
+	Epoch  uint64 // of that record, or of the last one
+	Own    bool   // the state comes from this breaker's own evidence or clock, and differs from the record's
+
 	OpenStreak int           // openings since the service was last seen in good health
 	OpenWait   time.Duration // the wait drawn at the last opening
 	Totals     Totals

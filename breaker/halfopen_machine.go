@@ -100,7 +100,13 @@ func (m *machine) climb() {
 	h.step = step
 	h.share = m.cfg.RampStart * math.Pow(m.cfg.RampFactor, float64(step))
 	if h.share < 1 {
-		h.credit = max(h.credit, 1)
+		if m.floor(step) {
+			h.credit = max(h.credit, 1)
+		}
+		return
+	}
+	if m.following() {
+		h.share = 1 // until the record closes, or its word ends
 		return
 	}
 	if reason := m.judgeRamp(1, 0); reason != ReasonNone {
@@ -124,6 +130,10 @@ func (m *machine) probe() (Permit, bool) {
 		h.open++
 		return p, true
 	}
+	if h.used >= m.probeLimit() {
+		m.fleet.wanted = true
+		return Permit{}, false
+	}
 	for i := range m.cfg.ProbesInFlight {
 		if s := &h.slots[i]; !s.used {
 			h.token++
@@ -141,7 +151,11 @@ func (m *machine) probeFree() bool {
 	if m.half.ramping {
 		return m.half.credit+m.half.share >= 1
 	}
-	return m.half.used < m.cfg.ProbesInFlight
+	if m.half.used >= m.probeLimit() {
+		m.fleet.wanted = true
+		return false
+	}
+	return true
 }
 
 // probeResult takes the report of a probe of this generation. A report that comes twice, or after its probe was
@@ -216,6 +230,9 @@ func (m *machine) firstVerdict(bad bool) bool {
 	}
 	h.row = 0
 	h.good++
+	if m.following() {
+		return false // the record counts the probes of all
+	}
 	if n := m.cfg.SuccessesToClose; n > 0 {
 		if h.good < n {
 			return false
@@ -227,6 +244,7 @@ func (m *machine) firstVerdict(bad bool) bool {
 		return false
 	}
 	h.ramping, h.rampSince, h.oldest = true, m.now, int64(m.now/time.Second)
+	m.fleet.own = true
 	generation := m.generation
 	m.climb()
 	return m.generation != generation

@@ -67,6 +67,8 @@ type machine struct {
 	streak int // failures in a row; does not age
 	half   halfOpen
 
+	fleet follower // what it shares with others
+
 	openStreak int           // openings since the service was last in good health
 	wait       time.Duration // drawn at the last opening
 	good       int           // successes since the breaker closed
@@ -92,13 +94,14 @@ func (m *machine) tick(now time.Duration) {
 	m.now = max(m.now, now)
 	m.ring.advance(int64(m.now / time.Second))
 	if m.force != ForceNone {
-		if m.now < m.forceEnds {
+		if m.now >= m.forceEnds {
+			m.release()
+		} else if m.force.holds() {
 			return
 		}
-		m.release()
 	}
 	if m.state == Open && m.now >= m.until {
-		m.move(HalfOpen, Event{Reason: ReasonWaitOver})
+		m.waitOver()
 	}
 	if m.state == HalfOpen {
 		m.tickHalfOpen()
@@ -138,7 +141,15 @@ func (m *machine) ready(now time.Duration) bool {
 	return false
 }
 
-func (m *machine) refuses() bool { return m.mode == ModeEnforce || m.force == ForceOpen }
+func (m *machine) refuses() bool { return m.acting() == ModeEnforce || m.force == ForceOpen }
+
+// acting is the mode, as a force to observe changes it.
+func (m *machine) acting() Mode {
+	if m.force == ForceObserve {
+		return ModeObserve
+	}
+	return m.mode
+}
 
 func (m *machine) refuse() (Permit, bool) {
 	if m.refuses() {
@@ -205,7 +216,7 @@ func (m *machine) closedResult(result Result) {
 	if result == Success {
 		m.good++
 	}
-	if m.force != ForceNone {
+	if m.force.holds() {
 		return
 	}
 	if reason := m.judge(result); reason != ReasonNone {
@@ -280,7 +291,7 @@ func (m *machine) evidence(reason Reason) Event {
 	case ReasonRampDone:
 		bad += counts.slow
 		e.Window = m.now - m.since
-	case ReasonNone, ReasonWaitOver, ReasonForced, ReasonForceEnded, ReasonDisabled:
+	case ReasonNone, ReasonWaitOver, ReasonForced, ReasonForceEnded, ReasonDisabled, ReasonQuorum:
 		return e
 	}
 	e.Samples, e.Failures, e.Slow = counts.samples, counts.failures, counts.slow
@@ -290,16 +301,20 @@ func (m *machine) evidence(reason Reason) Event {
 
 // move begins a new state, and with it a new generation: whatever is still under way decides nothing any more.
 func (m *machine) move(to State, e Event) {
-	e.From, e.To, e.Mode, e.at = m.state, to, m.mode, m.now
+	e.From, e.To, e.Mode, e.at = m.state, to, m.acting(), m.now
 	switch to {
 	case Closed:
 		m.good = 0
 	case Open:
 		m.totals.Opened++
-		if e.Source == SourceLocal {
+		switch e.Source {
+		case SourceLocal:
 			e.Wait = m.drawWait()
 			m.until = m.now + e.Wait
-		} else {
+		case SourceShared:
+			e.Wait = m.wait
+			m.until = m.fleet.since + e.Wait
+		case SourceForced:
 			e.Wait = m.forceEnds - m.now
 		}
 	case HalfOpen:
@@ -307,6 +322,8 @@ func (m *machine) move(to State, e Event) {
 	}
 	m.state, m.since = to, m.now
 	m.generation++
+	m.fleet.own = e.Source == SourceLocal && (to != Closed || m.fleet.state != Closed)
+	m.fleet.past.take(&m.ring)
 	m.ring.clear()
 	m.streak = 0
 	m.moved = true
@@ -328,8 +345,7 @@ func (m *machine) drawWait() time.Duration {
 	if m.state == Closed && m.healthy() {
 		m.openStreak = 0
 	}
-	wait := float64(m.cfg.OpenWait) * math.Pow(m.cfg.OpenGrowth, float64(m.openStreak))
-	wait = min(wait, float64(m.cfg.OpenWaitMax))
+	wait := float64(m.cfg.waitAfter(m.openStreak))
 	if m.cfg.OpenJitter > 0 {
 		wait *= 1 + m.cfg.OpenJitter*(2*m.unit()-1)
 	}
@@ -338,11 +354,19 @@ func (m *machine) drawWait() time.Duration {
 	return m.wait
 }
 
+// waitAfter is the wait, before jitter, of an opening that follows n others; c has its defaults.
+func (c Config) waitAfter(n int) time.Duration {
+	return time.Duration(min(float64(c.OpenWait)*math.Pow(c.OpenGrowth, float64(n)), float64(c.OpenWaitMax)))
+}
+
 // setMode changes what the breaker may act on. Disabling closes it; the other modes keep the state they find.
 func (m *machine) setMode(now time.Duration, mode Mode) {
 	m.tick(now)
 	if mode == m.mode {
 		return
+	}
+	if m.mode == ModeDisabled {
+		m.fleet.behind = true
 	}
 	m.mode, m.moved = mode, true
 	if mode == ModeDisabled && m.force == ForceNone {
@@ -360,10 +384,18 @@ func (m *machine) setForce(now time.Duration, force Force, ends time.Duration) {
 			m.release()
 		}
 		return
+	case ForceObserve:
+		if m.force.holds() {
+			m.release()
+		}
 	case ForceOpen, ForceClosed:
 	}
-	m.force, m.forceEnds = force, ends
+	m.force, m.forceEnds, m.fleet.forced = force, ends, false
 	m.totals.ForcedStates++
+	if force == ForceObserve {
+		m.moved = true
+		return
+	}
 	to := Open
 	if force == ForceClosed {
 		to = Closed
@@ -373,11 +405,15 @@ func (m *machine) setForce(now time.Duration, force Force, ends time.Duration) {
 
 // release ends a force. A service that was kept away from calls is met carefully, through half-open.
 func (m *machine) release() {
+	if m.force == ForceObserve && m.mode != ModeDisabled {
+		m.force, m.fleet.forced, m.moved = ForceNone, false, true
+		return
+	}
 	to := Closed
 	if m.force == ForceOpen && m.mode != ModeDisabled {
 		to = HalfOpen
 	}
-	m.force = ForceNone
+	m.force, m.fleet.forced, m.fleet.behind = ForceNone, false, true
 	m.move(to, Event{Reason: ReasonForceEnded, Source: SourceForced})
 }
 

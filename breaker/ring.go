@@ -89,3 +89,24 @@ func (r *ring) clear() {
 	clear(r.buckets)
 	r.failure, r.slow = sum{}, sum{}
 }
+
+// take adds what another ring of the same shape holds, second by second. A ring without buckets takes nothing.
+func (r *ring) take(from *ring) {
+	if len(r.buckets) == 0 || from.failure.samples == 0 && from.slow.samples == 0 {
+		return
+	}
+	r.advance(from.second)
+	for age := range len(r.buckets) {
+		b := from.buckets[from.index(-age)]
+		to := &r.buckets[r.index(-age)]
+		to.samples += b.samples
+		to.failures += b.failures
+		to.slow += b.slow
+		if age < r.failureSpan {
+			r.failure.add(b, 1)
+		}
+		if age < r.slowSpan {
+			r.slow.add(b, 1)
+		}
+	}
+}

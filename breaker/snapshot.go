@@ -12,6 +12,7 @@ func (m *machine) snapshot(start time.Time) Snapshot {
 		FailureRate: wilson(failure.failures, failure.samples, 0), FailureBound: wilson(failure.failures, failure.samples, z),
 		SlowSamples: slow.samples, SlowCalls: slow.slow,
 		SlowRate: wilson(slow.slow, slow.samples, 0), SlowBound: wilson(slow.slow, slow.samples, z),
+		Linked: m.linked(), Epoch: m.fleet.epoch, Own: m.fleet.joined && m.fleet.own,
 		OpenStreak: m.openStreak, OpenWait: m.wait, Totals: m.totals,
 	}
 	if m.force != ForceNone {

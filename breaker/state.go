@@ -82,9 +82,10 @@ type Force uint8
 
 // The forces.
 const (
-	ForceNone   Force = iota // the breaker decides
-	ForceOpen                // every call is refused, in every mode
-	ForceClosed              // every call is admitted, whatever the results say
+	ForceNone    Force = iota // the breaker decides
+	ForceOpen                 // every call is refused, in every mode
+	ForceClosed               // every call is admitted, whatever the results say
+	ForceObserve              // counts and moves, never refuses or notifies, whatever the mode
 )
 
 // String returns the force's name.
@@ -96,9 +97,14 @@ func (f Force) String() string {
 		return "open"
 	case ForceClosed:
 		return "closed"
+	case ForceObserve:
+		return "observe"
 	}
 	return "invalid"
 }
+
+// holds reports whether the force decides the state.
+func (f Force) holds() bool { return f == ForceOpen || f == ForceClosed }
 
 // Reason says which rule moved a breaker.
 type Reason uint8
@@ -118,6 +124,7 @@ const (
 	ReasonForced                 // an operator forced the state
 	ReasonForceEnded             // the force expired or was lifted
 	ReasonDisabled               // the breaker was disabled
+	ReasonQuorum                 // enough workers of the fleet opened by themselves
 )
 
 // String returns the reason as it appears in logs and labels.
@@ -149,6 +156,8 @@ func (r Reason) String() string {
 		return "force-ended"
 	case ReasonDisabled:
 		return "disabled"
+	case ReasonQuorum:
+		return "quorum"
 	}
 	return "invalid"
 }
@@ -160,6 +169,7 @@ type Source uint8
 const (
 	SourceLocal  Source = iota // this breaker's own evidence and clock
 	SourceForced               // an operator
+	SourceShared               // the record shared with other workers
 )
 
 // String returns the source's name.
@@ -169,6 +179,8 @@ func (s Source) String() string {
 		return "local"
 	case SourceForced:
 		return "forced"
+	case SourceShared:
+		return "shared"
 	}
 	return "invalid"
 }
