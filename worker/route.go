@@ -57,7 +57,10 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	var err error
 	for i, endpoint := range []string{"submit", "lookup"} {
 		key := breaker.Key{Service: cfg.Name, Endpoint: endpoint}
-		if r.breakers[i], err = breaker.New(key, breakerConfig(cfg), nil, r.breakerMoved); err != nil {
+		if r.breakers[i], err = breaker.New(key, breakerConfig(cfg), nil, func(e breaker.Event) {
+			w.health.moves.note(e)
+			r.breakerMoved(e)
+		}); err != nil {
 			return nil, fmt.Errorf("breaker: %w", err)
 		}
 	}
@@ -68,7 +71,7 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	r.replay, err = replay.New(replay.Config{
 		Route: cfg.Name, Owner: w.owner, InFlight: cfg.Permits.Limit, Batch: cfg.Replay.Batch,
 		Lease: cfg.Replay.Lease, Grace: w.cfg.Shutdown.Grace * 4 / 5, Tail: w.cfg.Shutdown.Grace / 5,
-	}, cfg.Policy(), w.redis.Queue(cfg.Name, cfg.Replay.Capacity), w.store, attempter, r.log, w.opts.Registry)
+	}, cfg.Policy(), w.redis.Queue(cfg.Name, cfg.Replay.Capacity), w.store, attempter, w.opts.Logger, w.opts.Registry)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,9 @@ func (c *migrateFlags) migrate(s *surroundings, what postgres.Direction) error {
 		if m.Moved {
 			state += "  (now)"
 		}
-		fmt.Fprintf(s.out, "%05d  %-32s  %s\n", m.Version, m.Name, state)
+		if _, err := fmt.Fprintf(s.out, "%05d  %-32s  %s\n", m.Version, m.Name, state); err != nil {
+			return err
+		}
 	}
 	return nil
 }

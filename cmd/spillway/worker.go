@@ -17,14 +17,14 @@ type workerCmd struct {
 }
 
 // Help is shown by spillway worker --help.
-func (workerCmd) Help() string {
+func (*workerCmd) Help() string {
 	return `Consumes the topics of all routes and delivers their orders until it is told to stop.
 
 SIGTERM or SIGINT drains within shutdown.grace: stop fetching, finish what is in flight, settle, commit, leave the
 group. A second signal ends at once; what did not finish is not committed.
 
-The database's schema must be up to date: see "spillway migrate". /metrics, /livez and /readyz are served at
-http.listen.
+The database's schema must be up to date: see "spillway migrate". /metrics, /livez, /readyz and /breakers are served
+at http.listen.
 
 Exit codes: 0 after a clean drain, 1 when the worker can't start or go on, 2 for mistakes in the settings, 130 after a
 second signal.`
@@ -59,10 +59,10 @@ func stopOnSignal(parent context.Context, log *slog.Logger) (ctx context.Context
 			select {
 			case sig := <-signals:
 				if told {
-					log.Warn("told again: ending at once", slog.String("signal", sig.String()))
+					log.WarnContext(parent, "told again: ending at once", slog.String("signal", sig.String()))
 					os.Exit(exitSecondSignal)
 				}
-				log.Info("told to stop: draining", slog.String("signal", sig.String()))
+				log.InfoContext(parent, "told to stop: draining", slog.String("signal", sig.String()))
 				cancel()
 			case <-parent.Done():
 				return

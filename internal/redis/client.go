@@ -50,6 +50,7 @@ type Config struct {
 // Client is a pool of connections to one server. It may be used concurrently, and connects when it is first used.
 type Client struct {
 	db     *redis.Client
+	addr   string // of the server, for errors
 	prefix string
 	script map[string]*redis.Script // by the file's name; read only
 }
@@ -89,7 +90,7 @@ func Open(cfg Config) (*Client, error) {
 
 	// The driver would write to standard error, past the log; every error comes back to a caller who can say it better.
 	logging.Disable()
-	c := &Client{db: redis.NewClient(opts), prefix: cfg.Prefix, script: make(map[string]*redis.Script)}
+	c := &Client{db: redis.NewClient(opts), addr: opts.Addr, prefix: cfg.Prefix, script: make(map[string]*redis.Script)}
 	files, err := scripts.ReadDir("scripts")
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func Open(cfg Config) (*Client, error) {
 // Ping asks the server for a sign of life. It may answer and still refuse writes: see Queue.Probe.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.db.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("ping redis: %w", err)
+		return fmt.Errorf("redis at %s: ping: %w", c.addr, err)
 	}
 	return nil
 }

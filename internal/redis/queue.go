@@ -53,7 +53,7 @@ func (q *Queue) Push(ctx context.Context, entries []replay.Entry) error {
 	args = appendEntries(args, entries)
 	n, err := q.client.run(ctx, "push", []string{q.ready, q.delayed, q.ids}, args...).Int()
 	if err != nil {
-		return fmt.Errorf("redis push: %w", err)
+		return fmt.Errorf("redis at %s: push: %w", q.client.addr, err)
 	}
 	if n < 0 {
 		return fmt.Errorf("%w: bound %d", order.ErrQueueFull, q.capacity)
@@ -72,7 +72,7 @@ func (q *Queue) Has(ctx context.Context, ids []int64) ([]bool, error) {
 	}
 	answers, err := q.client.run(ctx, "has", []string{q.ids}, args...).Int64Slice()
 	if err != nil {
-		return nil, fmt.Errorf("redis has: %w", err)
+		return nil, fmt.Errorf("redis at %s: has: %w", q.client.addr, err)
 	}
 	if len(answers) != len(ids) {
 		return nil, fmt.Errorf("redis has: %d answers, want %d", len(answers), len(ids))
@@ -88,7 +88,7 @@ func (q *Queue) Has(ctx context.Context, ids []int64) ([]bool, error) {
 func (q *Queue) Depths(ctx context.Context) (replay.Depths, error) {
 	n, err := q.client.run(ctx, "depths", []string{q.ready, q.delayed, q.ids, q.lease}).Int64Slice()
 	if err != nil {
-		return replay.Depths{}, fmt.Errorf("redis depths: %w", err)
+		return replay.Depths{}, fmt.Errorf("redis at %s: depths: %w", q.client.addr, err)
 	}
 	if len(n) != 4 {
 		return replay.Depths{}, fmt.Errorf("redis depths: %d numbers, want 4", len(n))
@@ -102,7 +102,7 @@ func (q *Queue) Depths(ctx context.Context) (replay.Depths, error) {
 // Probe implements replay.Backlog.
 func (q *Queue) Probe(ctx context.Context) error {
 	if err := q.client.db.Set(ctx, q.probe, "1", time.Minute).Err(); err != nil {
-		return fmt.Errorf("redis write: %w", err)
+		return fmt.Errorf("redis at %s: write: %w", q.client.addr, err)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (q *Queue) Claim(ctx context.Context, worker string, n, room int, lease tim
 	key := q.claim + worker + ":" + strconv.FormatInt(q.claims.Add(1), 10)
 	items, err := q.client.run(ctx, "claim", []string{q.ready, q.delayed, q.lease, key}, n, room, lease.Milliseconds()).StringSlice()
 	if err != nil {
-		return replay.Claim{}, fmt.Errorf("redis claim: %w", err)
+		return replay.Claim{}, fmt.Errorf("redis at %s: claim: %w", q.client.addr, err)
 	}
 	c := replay.Claim{Key: key, Items: make([][]byte, len(items))}
 	for i, item := range items {
@@ -128,7 +128,7 @@ func (q *Queue) Claim(ctx context.Context, worker string, n, room int, lease tim
 func (q *Queue) Renew(ctx context.Context, c replay.Claim, lease time.Duration) (bool, error) {
 	held, err := q.client.run(ctx, "renew", []string{q.lease, c.Key}, lease.Milliseconds()).Bool()
 	if err != nil {
-		return false, fmt.Errorf("redis renew: %w", err)
+		return false, fmt.Errorf("redis at %s: renew: %w", q.client.addr, err)
 	}
 	return held, nil
 }
@@ -150,7 +150,7 @@ func (q *Queue) Finish(ctx context.Context, c replay.Claim, f replay.Finished) (
 	args = appendEntries(args, f.Again)
 	held, err := q.client.run(ctx, "finish", []string{q.ready, q.delayed, q.ids, q.lease, c.Key}, args...).Bool()
 	if err != nil {
-		return false, fmt.Errorf("redis finish: %w", err)
+		return false, fmt.Errorf("redis at %s: finish: %w", q.client.addr, err)
 	}
 	return held, nil
 }
@@ -170,18 +170,18 @@ func (q *Queue) Mend(ctx context.Context) (int, error) {
 	for range mendPages {
 		keys, cursor, err := q.client.db.Scan(ctx, q.cursor, escapeGlob(q.claim)+"*", mendPage).Result()
 		if err != nil {
-			return back, fmt.Errorf("redis scan: %w", err)
+			return back, fmt.Errorf("redis at %s: scan: %w", q.client.addr, err)
 		}
 		for _, key := range keys {
 			n, err := q.client.run(ctx, "mend", []string{q.ready, q.lease, key}).Int()
 			if err != nil {
-				return back, fmt.Errorf("redis mend: %w", err)
+				return back, fmt.Errorf("redis at %s: mend: %w", q.client.addr, err)
 			}
 			back += n
 		}
 		if q.cursor = cursor; cursor == 0 {
 			if err := q.client.run(ctx, "forget", []string{q.ready, q.delayed, q.ids, q.lease}).Err(); err != nil {
-				return back, fmt.Errorf("redis forget: %w", err)
+				return back, fmt.Errorf("redis at %s: forget: %w", q.client.addr, err)
 			}
 			break
 		}
