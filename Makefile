@@ -33,6 +33,7 @@ check: lint fmt-check tidy-check ## what a change must pass: lint, formatting, g
 lint: ## golangci-lint, with the import rules
 	$(LINT) run --allow-parallel-runners
 	if [ -f bench/go.mod ]; then cd bench && $(GO) vet ./...; fi
+	cd deploy/check && $(GO) tool -modfile=$(CURDIR)/tools/lint/go.mod golangci-lint run -c $(CURDIR)/.golangci.yml --allow-parallel-runners
 
 .PHONY: fmt
 fmt: ## format the code
@@ -47,6 +48,7 @@ tidy-check: ## show what go mod tidy would change
 	$(GO) mod tidy -diff
 	cd tools && $(GO) mod tidy -diff
 	cd tools/lint && $(GO) mod tidy -diff
+	cd deploy/check && $(GO) mod tidy -diff
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we depend on (needs the vulnerability database)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
-
 	"spillway/internal/config"
 )
 
@@ -173,7 +172,7 @@ func TestBinaryOfTheImageIsStaticAndKnowsTheComposeFilesCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // only read
 	for _, prog := range f.Progs {
 		if prog.Type == elf.PT_INTERP {
 			t.Error("the binary needs a dynamic linker, which the image has not")

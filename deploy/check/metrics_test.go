@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-
 	"spillway/internal/postgres"
 	"spillway/internal/testkit"
 	"spillway/worker"

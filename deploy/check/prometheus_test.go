@@ -1,6 +1,7 @@
 package check
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
-
 	"spillway/order"
 )
 
@@ -86,9 +87,7 @@ func TestExpressionsAskForMetricsThatExist(t *testing.T) {
 	for _, m := range listed(t) {
 		for _, name := range series(m) {
 			s := metric{name: name, labels: map[string][]string{"job": nil, "instance": nil}}
-			for label, values := range m.labels {
-				s.labels[label] = values
-			}
+			maps.Copy(s.labels, m.labels)
 			if strings.HasSuffix(name, "_bucket") {
 				s.labels["le"] = nil
 			}
@@ -139,7 +138,7 @@ func checkExpr(t *testing.T, where, expr string, known map[string]metric) {
 			return nil
 		}
 		for _, matcher := range selector.LabelMatchers {
-			if matcher.Name != labels.MetricName {
+			if matcher.Name != model.MetricNameLabel {
 				checkMatcher(t, where, m, matcher)
 			}
 		}

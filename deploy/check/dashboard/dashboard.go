@@ -13,8 +13,9 @@ import (
 
 // Build returns the dashboard as the JSON that Grafana reads, indented, with a line break at its end.
 func Build() ([]byte, error) {
-	b := dashboard.NewDashboardBuilder("Spillway").
-		Uid("spillway").
+	// The first format of dashboards, not the second: Grafana 10 and 11 read it too.
+	b := dashboard.NewDashboardBuilder("Spillway") //nolint:staticcheck // see above
+	b.Uid("spillway").
 		Description("How deep each backlog is, what limits a route, what its breakers do, and what became of the orders.").
 		Tags([]string{"spillway"}).
 		Editable().
@@ -84,12 +85,12 @@ func (p placed) Build() (dashboard.Panel, error) {
 }
 
 // number gives every panel an id, which links to single panels need.
-func number(d *dashboard.Dashboard) {
+func number(d *dashboard.Dashboard) { //nolint:staticcheck // the first format, as above
 	id := uint32(0)
 	for i := range d.Panels {
 		id++
 		if p := d.Panels[i].Panel; p != nil {
-			p.Id = cog.ToPtr(id)
+			p.Id = new(id)
 		}
 		if r := d.Panels[i].RowPanel; r != nil {
 			r.Id = id

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"strings"
 
-	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/heatmap"
@@ -33,13 +32,13 @@ func (q query) String() string {
 }
 
 func source() common.DataSourceRef {
-	return common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
+	return common.DataSourceRef{Type: new("prometheus"), Uid: new("${datasource}")}
 }
 
 func target(i int, q query) *prometheus.DataqueryBuilder {
 	return prometheus.NewDataqueryBuilder().
 		Datasource(source()).
-		RefId(string(rune('A' + i))).
+		RefId(string("ABCDEFGH"[i])).
 		Expr(q.String()).
 		LegendFormat(q.legend).
 		Range()
@@ -86,7 +85,7 @@ type step struct {
 func thresholds(steps ...step) *dashboard.ThresholdsConfigBuilder {
 	all := []dashboard.Threshold{{Color: good}}
 	for _, s := range steps {
-		all = append(all, dashboard.Threshold{Value: cog.ToPtr(s.from), Color: s.color})
+		all = append(all, dashboard.Threshold{Value: new(s.from), Color: s.color})
 	}
 	return dashboard.NewThresholdsConfigBuilder().Mode(dashboard.ThresholdsModeAbsolute).Steps(all)
 }
@@ -111,7 +110,7 @@ func states(title, about string, q query, words ...word) *statetimeline.PanelBui
 	options := map[string]dashboard.ValueMappingResult{}
 	for i, w := range words {
 		options[w.number] = dashboard.ValueMappingResult{
-			Text: cog.ToPtr(w.text), Color: cog.ToPtr(w.color), Index: cog.ToPtr(int32(i)), //nolint:gosec // a handful
+			Text: new(w.text), Color: new(w.color), Index: new(int32(i)),
 		}
 	}
 	return statetimeline.NewPanelBuilder().
