@@ -117,15 +117,19 @@ func (m *machine) follow(grounds Grounds, wait time.Duration, opens int) {
 }
 
 // followHalfOpen enters the first probes or the ramp. From first probes to the ramp of the same half-open state it
-// keeps what the probes have shown.
+// keeps what the probes have shown; a ramp of its own that became the record's goes on.
 func (m *machine) followHalfOpen(why Event) {
 	f, h := &m.fleet, &m.half
-	if m.state != HalfOpen || f.own || h.ramping || !f.ramping {
+	continues := m.state == HalfOpen && f.ramping && (f.own || !h.ramping)
+	if !continues {
 		m.move(HalfOpen, why)
 		m.since = f.since
-		f.own = false
 	}
-	if f.ramping {
+	f.own = false
+	if f.ramping && h.ramping {
+		h.rampSince = f.since
+		m.climb()
+	} else if f.ramping {
 		h.ramping, h.rampSince, h.oldest = true, f.since, int64(m.now/time.Second)
 		m.climb()
 	}
