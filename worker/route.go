@@ -100,7 +100,8 @@ func (r *route) breakerMoved(e breaker.Event) {
 	r.log.Warn("breaker moved", slog.String("endpoint", e.Key.Endpoint), slog.String("from", e.From.String()),
 		slog.String("to", e.To.String()), slog.String("reason", e.Reason.String()), slog.Int("samples", e.Samples),
 		slog.Int("failures", e.Failures), slog.Int("slow", e.Slow), slog.Float64("rate", e.Rate),
-		slog.Float64("threshold", e.Threshold), slog.Duration("wait", e.Wait), slog.String("mode", e.Mode.String()))
+		slog.Float64("threshold", e.Threshold), slog.Duration("wait", e.Wait), slog.String("mode", e.Mode.String()),
+		slog.String("source", e.Source.String()), slog.Uint64("generation", e.Generation))
 }
 
 // look reads what the gauges show, and tells the lane whether the replay queue is full: at its bound, until a tenth

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"spillway/breaker"
+	"spillway/breaker/fleet"
 	"spillway/consumer"
 	"spillway/internal/config"
 	"spillway/internal/postgres"
@@ -51,6 +53,7 @@ type Worker struct {
 	store  *postgres.Store
 	redis  *redis.Client
 	routes []*route
+	sharer *fleet.Sharer
 	health *health
 	listen net.Listener
 }
@@ -97,11 +100,28 @@ func (w *Worker) open(ctx context.Context) (err error) {
 		}
 		w.routes = append(w.routes, r)
 	}
+	shared := w.sharedBreakers()
+	w.sharer, err = fleet.New(fleet.Config{Worker: w.owner}, w.redis.Breakers(),
+		func() []*breaker.Breaker { return shared }, w.opts.Logger)
+	if err != nil {
+		return err
+	}
 	w.listen, err = (&net.ListenConfig{}).Listen(ctx, "tcp", w.cfg.HTTP.Listen)
 	if err != nil {
 		return fmt.Errorf("http.listen: %w", err)
 	}
 	return nil
+}
+
+// sharedBreakers are those whose state the workers share.
+func (w *Worker) sharedBreakers() []*breaker.Breaker {
+	var shared []*breaker.Breaker
+	for _, r := range w.routes {
+		if r.cfg.Breaker.Scope == config.ScopeShared {
+			shared = append(shared, r.breakers[:]...)
+		}
+	}
+	return shared
 }
 
 // StoreConfig is the part of cfg that concerns Postgres.
@@ -158,6 +178,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var server errgroup.Group
 	server.Go(func() error { return w.serveHTTP(serving) })
 	server.Go(func() error { w.watch(serving); return nil })
+	server.Go(func() error { return w.sharer.Run(serving) })
 
 	parts, working := errgroup.WithContext(ctx)
 	for _, r := range w.routes {

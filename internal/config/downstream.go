@@ -60,10 +60,17 @@ type LookupRule struct {
 	Verdict string        `yaml:"verdict" need:"true" accept:"SUCCEEDED|FAILED|PROCESSING|NOT_FOUND|NO_VERDICT" example:"SUCCEEDED" help:"What such an answer means."`
 }
 
+// Scopes of a breaker.
+const (
+	ScopeShared = "shared"
+	ScopeWorker = "worker"
+)
+
 // Breaker is when a route stops calling its downstream. The names and bounds are those of package breaker; a zero rate
 // or count turns its rule off.
 type Breaker struct {
 	Mode             string        `yaml:"mode" default:"enforce" accept:"disabled|observe|alert|enforce" help:"Count nothing; count and never refuse; the same and notify; refuse."`
+	Scope            string        `yaml:"scope" default:"shared" accept:"shared|worker" help:"Whether the workers share its state through Redis, or each knows its own calls only."`
 	Window           time.Duration `yaml:"window" default:"10s" min:"1s" max:"5m" whole:"1s" help:"How far back the failure rate looks, in whole seconds."`
 	FailureRate      Percent       `yaml:"failure_rate" default:"50%" min:"0%" max:"100%" help:"Share of failures that opens it; 0% turns the rule off."`
 	MinimumCalls     int           `yaml:"minimum_calls" default:"20" min:"1" max:"1000000" help:"Results the window must hold before a rate means anything."`
