@@ -30,7 +30,7 @@ type generation struct {
 	admitting int                // records inside Admit
 	flying    int                // attempts under way
 	sum       sum
-	changed   chan struct{} // closed and made anew when Plan may answer differently
+	changed   chan struct{} // made by who waits, closed when Plan may answer differently; nil while nobody waits
 
 	admit, dispatch, settle, spill, idle signal
 
@@ -77,9 +77,8 @@ func newGeneration(l *Lane, s Session) *generation {
 		Lane: l, session: s,
 		gate:    NewGate(l.cfg.Limits),
 		ledgers: map[int32]*Ledger{}, ends: map[int32]int64{},
-		held:    map[*work]struct{}{},
-		changed: make(chan struct{}),
-		admit:   make(signal, 1), dispatch: make(signal, 1), settle: make(signal, 1),
+		held:  map[*work]struct{}{},
+		admit: make(signal, 1), dispatch: make(signal, 1), settle: make(signal, 1),
 		spill: make(signal, 1), idle: make(signal, 1),
 	}
 	ps := s.Assigned()
@@ -196,6 +195,9 @@ func (g *generation) Plan(candidates []int32, grants []Grant) []Grant {
 // Wait implements Feed.
 func (g *generation) Wait(ctx context.Context) {
 	g.mu.Lock()
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
 	changed := g.changed
 	g.mu.Unlock()
 	select {
@@ -206,8 +208,10 @@ func (g *generation) Wait(ctx context.Context) {
 
 // wake tells those in Wait. It is called with the lock held.
 func (g *generation) wake() {
-	close(g.changed)
-	g.changed = make(chan struct{})
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
 }
 
 // Deliver implements Feed: it opens the records in the ledger and lines them up for admission.
