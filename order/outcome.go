@@ -128,6 +128,10 @@ type Answer struct {
 	Took       time.Duration // of the call alone, 0 if nothing was called
 	Sent       bool          // whether anything may have left this machine
 	Probe      bool          // whether the breaker let it through as a probe
+
+	// OneInstance says that the call failed at one of several instances of the service while the others are well: what
+	// follows for the order is the same, but the service's breaker takes no notice.
+	OneInstance bool
 }
 
 // Verdict is what a lookup by business number showed.
@@ -187,4 +191,6 @@ type Finding struct {
 	RetryAfter time.Duration
 	Took       time.Duration
 	Probe      bool
+
+	OneInstance bool // as in Answer
 }

@@ -135,6 +135,9 @@ func downstreamConfig(r *config.Route) (downstream.Config, error) {
 			When: when(rule.Status, rule.Pointer, rule.Equals), Verdict: verdict,
 		})
 	}
+	for _, u := range d.URLs {
+		c.Others = append(c.Others, u.Reveal())
+	}
 	tls, err := d.TLS.Build()
 	if err != nil {
 		return c, fmt.Errorf("downstream.tls: %w", err)

@@ -44,6 +44,7 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 		if err != nil {
 			return nil, err
 		}
+		c.Route, c.Registerer, c.Logger = cfg.Name, w.opts.Registry, r.log
 		handler, err = downstream.New(c)
 		if err != nil {
 			return nil, fmt.Errorf("downstream: %w", err)

@@ -75,7 +75,7 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 		answer.Sent = answer.Sent || answer.Outcome == order.OutcomeUnknown
 		answer.Outcome, answer.Reason = order.OutcomeCancelled, order.Shutdown
 	}
-	a.submit.DoneAt(start.Add(answer.Took), permit, result(answer.Outcome, answer.Probe))
+	a.submit.DoneAt(start.Add(answer.Took), permit, result(answer.Outcome, answer.Probe, answer.OneInstance))
 	a.observe(lane, answer.Outcome, answer.Took)
 	return answer
 }
@@ -117,7 +117,7 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 	if ctx.Err() != nil && f.Verdict == order.VerdictNone {
 		f.Verdict, f.Outcome, f.Reason = order.VerdictRefused, order.OutcomeCancelled, order.Shutdown
 	}
-	a.lookup.DoneAt(start.Add(f.Took), permit, result(f.Outcome, f.Probe))
+	a.lookup.DoneAt(start.Add(f.Took), permit, result(f.Outcome, f.Probe, f.OneInstance))
 	a.observe(lane, f.Outcome, f.Took)
 	return f
 }
@@ -152,8 +152,9 @@ func unanswered(o order.Outcome) bool {
 }
 
 // result is what the breaker learns of an outcome: the contract's table. A probe answered with a refusal of the
-// request itself has shown what it was sent for: the service is alive.
-func result(o order.Outcome, probe bool) breaker.Result {
+// request itself has shown what it was sent for: the service is alive. A failure of one instance while the others are well
+// is no evidence against the service.
+func result(o order.Outcome, probe, oneInstance bool) breaker.Result {
 	if probe && o == order.OutcomeInvalid {
 		return breaker.Success
 	}
@@ -161,6 +162,9 @@ func result(o order.Outcome, probe bool) breaker.Result {
 	case order.OutcomeSucceeded, order.OutcomeRejected:
 		return breaker.Success
 	case order.OutcomeOverloaded, order.OutcomeNotSent, order.OutcomeUnknown:
+		if oneInstance {
+			return breaker.Ignored
+		}
 		return breaker.Failure
 	case order.NoOutcome, order.OutcomeInvalid, order.OutcomeRefused, order.OutcomeCancelled:
 		return breaker.Ignored

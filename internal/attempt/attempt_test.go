@@ -97,6 +97,29 @@ func answers(a order.Answer) handler {
 	return handler{submit: func(context.Context, *order.Order) order.Answer { return a }}
 }
 
+func TestFailureOfOneInstanceIsNoneOfTheService(t *testing.T) {
+	t.Parallel()
+	for _, outcome := range []order.Outcome{order.OutcomeOverloaded, order.OutcomeNotSent, order.OutcomeUnknown} {
+		r := newRig(t, handler{
+			submit: func(context.Context, *order.Order) order.Answer {
+				return order.Answer{Outcome: outcome, OneInstance: true}
+			},
+			lookup: func(context.Context, *order.Order) order.Finding {
+				return order.Finding{Outcome: outcome, OneInstance: true}
+			},
+		})
+		for range 5 { // more than open the breaker
+			if a := r.try(t.Context(), t); a.Outcome != outcome {
+				t.Errorf("the outcome became %v", a.Outcome)
+			}
+			r.ask(t.Context(), t)
+		}
+		if s, l := samples(r.submit), samples(r.lookup); s != [2]int{} || l != [2]int{} {
+			t.Errorf("%v: the breakers counted %v and %v", outcome, s, l)
+		}
+	}
+}
+
 func TestWhatTheBreakerLearnsOfEachOutcome(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[order.Outcome][2]int{

@@ -114,3 +114,36 @@ func TestRedisAddressesAreJudgedAsTheClientJudgesThem(t *testing.T) {
 		}
 	}
 }
+
+// TestInstancesAreJudgedAsTheDownstreamJudgesThem does the same for the addresses of a service.
+func TestInstancesAreJudgedAsTheDownstreamJudgesThem(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile("testdata/minimal.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for urls, ok := range map[string]bool{
+		"http://10.0.0.2":                     true,
+		"http://10.0.0.2:8080/":               true,
+		"http://127.0.0.1":                    true,
+		"http://127.0.0.1:8080":               false,
+		"http://127.0.0.1:8080/":              false,
+		"https://10.0.0.2":                    false,
+		"http://10.0.0.2/a":                   false,
+		"http://10.0.0.2/?":                   false,
+		"http://u@10.0.0.2":                   false,
+		"http://a,http://A:80":                false,
+		"http://a,http://a:81":                true,
+		strings.Repeat("http://a,", 16):       false,
+		"http://[::1]:8080,http://[::2]:8080": true,
+	} {
+		_, theirs := downstream.New(downstream.Config{
+			URL: "http://127.0.0.1:8080", Others: strings.Split(strings.TrimSuffix(urls, ","), ","),
+			Submit: downstream.Request{Path: "/orders"}, Lookup: downstream.Request{Path: "/orders/{number}"},
+		})
+		_, ours := config.Parse("f", file, []string{"SPILLWAY_ROUTES_WALLET_DOWNSTREAM_URLS=" + urls})
+		if (theirs == nil) != ok || (ours == nil) != ok {
+			t.Errorf("%s: want %v\ndownstream: %v\nconfig: %v", urls, ok, theirs, ours)
+		}
+	}
+}

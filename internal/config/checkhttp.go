@@ -19,6 +19,7 @@ func (l *loader) checkDownstream(path string, d *Downstream) {
 			"scheme, host, port and path alone")
 		l.rule(!hasDotSegment(u.EscapedPath()), address, "holds a . or .. segment", "a path without them")
 	}
+	l.checkInstances(path, d)
 	for _, name := range []string{"ca_file", "cert_file", "key_file", "server_name"} {
 		p := join(path, "tls."+name)
 		l.rule(secure || !l.given(p), p, "has no effect with this url", "an https url, or no such key", address)
@@ -30,6 +31,45 @@ func (l *loader) checkDownstream(path string, d *Downstream) {
 	l.rule(isToken(d.BearerToken.Reveal()), join(path, "bearer_token"), "holds blanks or control characters", "a token as HTTP allows it")
 	l.checkSubmit(path, d)
 	l.checkLookup(path, d)
+}
+
+// maxInstances is how many addresses a service may have, url included.
+const maxInstances = 16
+
+// checkInstances looks at the further addresses of a service: they may differ from the first in their hosts alone.
+func (l *loader) checkInstances(path string, d *Downstream) {
+	address, list := join(path, "url"), join(path, "urls")
+	l.rule(len(d.URLs) < maxInstances, list, fmt.Sprintf("holds %d addresses", len(d.URLs)), fmt.Sprintf("at most %d", maxInstances-1))
+	first, err := url.Parse(d.URL.Reveal())
+	if err != nil {
+		return // reported at url
+	}
+	seen := map[string]string{hostKey(first): address}
+	for i := range d.URLs {
+		u, err := url.Parse(d.URLs[i].Reveal())
+		if err != nil {
+			continue // reported when it was read
+		}
+		p := fmt.Sprintf("%s[%d]", list, i)
+		l.rule(u.User == nil, p, "holds a user", "an address without one; use headers or bearer_token")
+		l.rule(u.RawQuery == "" && u.Fragment == "" && !u.ForceQuery, p, "holds a query or a fragment",
+			"scheme, host, port and path alone")
+		l.rule(u.Scheme == first.Scheme, p, "has another scheme than url "+l.stands(address), "the scheme of url", address)
+		l.rule(strings.TrimRight(u.EscapedPath(), "/") == strings.TrimRight(first.EscapedPath(), "/"), p,
+			"has another path than url "+l.stands(address), "the path of url", address)
+		other, ok := seen[hostKey(u)]
+		l.rule(!ok, p, "is the instance of "+other+" too", "each instance once", address)
+		seen[hostKey(u)] = p
+	}
+}
+
+// hostKey is a host with its port, written the one way.
+func hostKey(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return strings.ToLower(u.Hostname()) + " " + port
 }
 
 func (l *loader) checkSubmit(path string, d *Downstream) {

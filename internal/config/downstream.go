@@ -5,6 +5,7 @@ import "time"
 // Downstream is the HTTP service that takes a route's orders.
 type Downstream struct {
 	URL             URL               `yaml:"url" need:"true" scheme:"http|https" example:"http://127.0.0.1:8080" help:"Start of every address, up to the paths below; no user, query or fragment."`
+	URLs            []URL             `yaml:"urls" scheme:"http|https" form:"a list of at most 15 addresses that differ from url in their host alone" example:"http://127.0.0.1:8081" help:"Further instances of the same service. Each call goes to one of them or to url; one that fails more than the others is left out for a while."`
 	Timeout         time.Duration     `yaml:"timeout" default:"300ms" min:"1ms" max:"2m" help:"Deadline of a submit, from the permit to the end of the answer; shorter than the breaker's window."`
 	LookupTimeout   time.Duration     `yaml:"lookup_timeout" derive:"timeout" min:"1ms" max:"2m" help:"Deadline of a lookup; shorter than the breaker's window."`
 	Slow            time.Duration     `yaml:"slow" derive:"half of timeout" min:"0s" max:"2m" help:"A success slower than this is a slow call to the breaker; 0s turns it off."`

@@ -87,6 +87,12 @@ func (f *field) shown(text string) string {
 		return hidden
 	case f.typ == reflect.TypeFor[URL]():
 		return show(redactURL(text))
+	case f.typ == reflect.TypeFor[[]URL]():
+		parts := strings.Split(text, ",")
+		for i, part := range parts {
+			parts[i] = redactURL(strings.TrimSpace(part))
+		}
+		return show(strings.Join(parts, ","))
 	case strings.Contains(text, "@"): // an address with a password, put where none belongs
 		return show(hidden + text[strings.LastIndexByte(text, '@'):])
 	}

@@ -173,6 +173,46 @@ func TestCallTimeoutMustBeShorterThanTheBreakerWindow(t *testing.T) {
 	mustParse(t, minimal(t), "SPILLWAY_ROUTES_WALLET_DOWNSTREAM_TIMEOUT=10s", "SPILLWAY_ROUTES_WALLET_BREAKER_MODE=disabled")
 }
 
+func TestInstancesOfAServiceDifferInTheirHostsAlone(t *testing.T) {
+	t.Parallel()
+	with := func(urls string) string {
+		return strings.Replace(minimal(t), "      url: http", "      urls: "+urls+"\n      url: http", 1)
+	}
+	c := mustParse(t, with("[http://10.0.0.2:8080, http://10.0.0.3:8080/]"))
+	if urls := c.Routes[0].Downstream.URLs; len(urls) != 2 || urls[1].Reveal() != "http://10.0.0.3:8080/" {
+		t.Errorf("urls %v", urls)
+	}
+	c = mustParse(t, minimal(t), "SPILLWAY_ROUTES_WALLET_DOWNSTREAM_URLS=http://10.0.0.2:8080, http://10.0.0.3:8080")
+	if urls := c.Routes[0].Downstream.URLs; len(urls) != 2 {
+		t.Errorf("urls %v", urls)
+	}
+	const list = "routes.wallet.downstream.urls"
+	for urls, want := range map[string]string{
+		"[https://10.0.0.2]":       "[0]: https://10.0.0.2 has another scheme than url http://127.0.0.1:8080; accepted: the scheme of url",
+		"[http://10.0.0.2/v2]":     "[0]: http://10.0.0.2/v2 has another path than url http://127.0.0.1:8080; accepted: the path of url",
+		"[http://127.0.0.1:8080/]": "[0]: http://127.0.0.1:8080/ is the instance of routes.wallet.downstream.url too; accepted: each instance once",
+		"[http://B, http://b:80]":  "[1]: http://b:80 is the instance of routes.wallet.downstream.urls[0] too; accepted: each instance once",
+		"[http://b?CANARY=CANARY]": "[0]: http://b?CANARY=*** holds a query or a fragment; accepted: scheme, host, port and path alone",
+		"[http://u:CANARY@b]":      "[0]: http://***@b holds a user; accepted: an address without one; use headers or bearer_token",
+		"[ftp://b]":                "[0]: ftp://b has the wrong scheme; accepted: an address like http://host:port/… or https://host:port/…",
+		"[]":                       ": is an empty list; accepted: a list of at most 15 addresses that differ from url in their host alone",
+		"[" + strings.Repeat("http://b, ", 15) + "http://c]": ": holds 16 addresses; accepted: at most 15",
+	} {
+		var found bool
+		for _, p := range problems(t, with(urls)) {
+			found = found || strings.HasSuffix(p, list+want)
+		}
+		if !found {
+			t.Errorf("%s: %q, want %q", urls, problems(t, with(urls)), list+want)
+		}
+	}
+	for _, p := range problems(t, minimal(t), "SPILLWAY_ROUTES_WALLET_DOWNSTREAM_URLS=http://b?a=CANARY,http://u:CANARY@c,x CANARY") {
+		if strings.Contains(p, "CANARY") {
+			t.Errorf("a message shows what may be secret: %s", p)
+		}
+	}
+}
+
 func TestTwoRoutesShareNeitherNameNorTopicNorGroup(t *testing.T) {
 	t.Parallel()
 	second := func(name, topic, group string) string {

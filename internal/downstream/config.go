@@ -4,11 +4,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"spillway/order"
 )
@@ -29,6 +32,15 @@ type Config struct {
 	// URL is the service's base: http or https, a host, perhaps a path. It holds no user, password, query or
 	// fragment: the secrets of a call belong into BearerToken or a secret header.
 	URL string
+	// Others are the bases of further instances of the same service: at most 15, with the scheme and path of URL, each
+	// host once. Each call goes to one instance; see the package's doc.
+	Others []string
+	// Ejection says when an instance that fails more than the others is taken out.
+	Ejection Ejection
+	// Route is the label of what Registerer shows of the instances, and Logger hears when one is taken out. nil: nobody.
+	Route      string
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
 
 	// MaxConns is how many calls are in flight at most, which is the route's permits: 1 to 10000, default 64. As many
 	// connections are kept open while idle.
@@ -84,6 +96,7 @@ type Request struct {
 // plan is a Config that was checked: everything a call needs, compiled.
 type plan struct {
 	base    *url.URL
+	others  []*url.URL
 	submit  call
 	lookup  call
 	rules   rules
@@ -131,6 +144,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Lookup.Method == "" {
 		c.Lookup.Method = http.MethodGet
 	}
+	var err error
+	if c.Ejection, err = c.Ejection.withDefaults(); err != nil {
+		return c, fmt.Errorf("ejection: %w", err)
+	}
 	switch {
 	case c.MaxConns < 1 || c.MaxConns > maxMaxConns:
 		return c, fmt.Errorf("max conns %d: want 1 to %d", c.MaxConns, maxMaxConns)
@@ -148,6 +165,9 @@ func (c Config) withDefaults() (Config, error) {
 func (c Config) compile() (p plan, err error) {
 	if p.base, err = parseBase(c.URL); err != nil {
 		return p, fmt.Errorf("url: %w", err)
+	}
+	if p.others, err = parseOthers(c.Others, p.base); err != nil {
+		return p, fmt.Errorf("others: %w", err)
 	}
 	if p.proxy, err = parseProxy(c.Proxy); err != nil {
 		return p, fmt.Errorf("proxy: %w", err)
@@ -195,6 +215,41 @@ func parseBase(raw string) (*url.URL, error) {
 		return nil, errors.New("holds a query or fragment: put the query into the request's path")
 	}
 	return u, nil
+}
+
+// parseOthers reads the bases of the further instances. They differ from the first in their hosts alone: what is sent is
+// the same wherever it goes.
+func parseOthers(raw []string, first *url.URL) ([]*url.URL, error) {
+	if len(raw) >= MaxEndpoints {
+		return nil, fmt.Errorf("%d of them: want at most %d", len(raw), MaxEndpoints-1)
+	}
+	out := make([]*url.URL, 0, len(raw))
+	seen := map[string]bool{hostKey(first): true}
+	for i, text := range raw {
+		u, err := parseBase(text)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("number %d: %w", i+1, err)
+		case u.Scheme != first.Scheme:
+			return nil, fmt.Errorf("number %d: begins with %s:// and the first with %s://", i+1, u.Scheme, first.Scheme)
+		case strings.TrimRight(u.EscapedPath(), "/") != strings.TrimRight(first.EscapedPath(), "/"):
+			return nil, fmt.Errorf("number %d: has another path than the first", i+1)
+		case seen[hostKey(u)]:
+			return nil, fmt.Errorf("number %d: %s is there already", i+1, u.Host)
+		}
+		seen[hostKey(u)] = true
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+// hostKey is a host with its port, written the one way.
+func hostKey(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return strings.ToLower(u.Hostname()) + " " + port
 }
 
 func parseProxy(raw string) (*url.URL, error) {

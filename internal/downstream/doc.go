@@ -42,4 +42,21 @@
 //
 // A lookup's defaults: in a 2xx the text at /status (SUCCEEDED, FAILED, REJECTED, PROCESSING, PENDING or NOT_FOUND);
 // 404 is NOT_FOUND; anything else shows nothing.
+//
+// # Several instances
+//
+// A service may have several instances, all with the same paths. Each call goes to one: of two drawn at random, the one
+// with fewer calls in flight; an instance that has just failed looks busier for a second, or one that fails at once would
+// draw the calls to itself. A call is not tried again elsewhere. Submits and lookups alike go to any instance that is in.
+//
+// An instance is suspect when its share of failures among its last 16 results is above twice that of the others by a
+// quarter, with at least 4 failures. A suspect is taken out at 5 failures in a row or 8 of 16, for 5 s at first and for
+// twice as long each time, until it has shown health: 16 successes, and longer in than it was out. When its time is over the
+// next call is its probe, one at a time; two successes in a row bring it back. At most half are out. A service that is ill as
+// a whole has no suspects, so nothing is taken out of it.
+//
+// What failed at a suspect for which there is room among those out, or at one that is out, is marked as one instance's
+// own failure ([order.Answer.OneInstance]), and the service's breaker ignores it. All else reaches the breaker as ever: an
+// instance's first three failures, those of a service that is ill, and those of a bad instance beyond the half. An instance
+// that is slow but answers gets fewer calls and is never taken out; its slow answers count for the breaker.
 package downstream

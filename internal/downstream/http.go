@@ -22,6 +22,7 @@ import (
 // connections' own.
 type HTTP struct {
 	plan
+	ends      *endpoints // nil with one instance
 	maxAnswer int
 	transport *http.Transport
 	buffers   sync.Pool // of *bytes.Buffer, for answers
@@ -39,8 +40,15 @@ func New(c Config) (*HTTP, error) {
 	if err != nil {
 		return nil, err
 	}
+	ends := newEndpoints(c, p.base, p.others)
+	if c.Registerer != nil {
+		if err := c.Registerer.Register(newInstanceMetrics(c.Route, ends)); err != nil {
+			return nil, err
+		}
+	}
 	return &HTTP{
 		plan:      p,
+		ends:      ends,
 		maxAnswer: c.MaxAnswer,
 		transport: newTransport(c, p.proxy),
 		buffers:   sync.Pool{New: func() any { return new(bytes.Buffer) }},
@@ -62,7 +70,7 @@ func newTransport(c Config, proxy *url.URL) *http.Transport {
 		DisableCompression: true,
 		// As many as there are permits, kept: none is thrown away, and none is waited for. The limit is twice that, for a
 		// connection still being made for a call that timed out has a place of its own.
-		MaxIdleConns:           c.MaxConns,
+		MaxIdleConns:           c.MaxConns * (1 + len(c.Others)),
 		MaxIdleConnsPerHost:    c.MaxConns,
 		MaxConnsPerHost:        2 * c.MaxConns,
 		IdleConnTimeout:        90 * time.Second,
@@ -103,7 +111,7 @@ type body struct{ bytes.Reader }
 func (*body) Close() error { return nil }
 
 // Submit sends the order once. The context's deadline is the call's.
-func (h *HTTP) Submit(ctx context.Context, o *order.Order) order.Answer {
+func (h *HTTP) Submit(ctx context.Context, o *order.Order) (a order.Answer) {
 	req, bad := h.request(&h.submit, o)
 	if bad == nil && h.lookupMayLack {
 		_, bad = h.request(&h.lookup, o) // what could not be looked up is not sent
@@ -115,16 +123,20 @@ func (h *HTTP) Submit(ctx context.Context, o *order.Order) order.Answer {
 	if ctx.Err() != nil {
 		return beforeCall(ctx)
 	}
+	if h.ends != nil {
+		to := h.ends.direct(req)
+		defer func() { a.OneInstance, a.Detail = h.ends.done(to, a.Outcome, a.Detail) }() // after a panic too
+	}
 	var t trail
 	began := time.Now()
 	r, fail := h.do(ctx, req, &t)
 	took := time.Since(began)
 	if fail != nil {
-		a := h.noAnswer(ctx, fail, t.sent.Load())
+		a = h.noAnswer(ctx, fail, t.sent.Load())
 		a.Took = took
 		return a
 	}
-	a := h.rules.outcome(r.reply)
+	a = h.rules.outcome(r.reply)
 	a.Took = took
 	if a.Outcome == order.OutcomeSucceeded {
 		a.Detail = statusLine(r.status)
@@ -137,7 +149,7 @@ func (h *HTTP) Submit(ctx context.Context, o *order.Order) order.Answer {
 
 // Lookup asks for the order by its number. The context's deadline is the call's. net/http may ask a second time over a
 // new connection where a reused one broke.
-func (h *HTTP) Lookup(ctx context.Context, o *order.Order) order.Finding {
+func (h *HTTP) Lookup(ctx context.Context, o *order.Order) (f order.Finding) {
 	req, bad := h.request(&h.lookup, o)
 	if bad != nil {
 		// The service is not to blame: the breaker learns nothing from it.
@@ -147,6 +159,10 @@ func (h *HTTP) Lookup(ctx context.Context, o *order.Order) order.Finding {
 		a := beforeCall(ctx)
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: a.Outcome, Reason: a.Reason, Detail: a.Detail}
 	}
+	if h.ends != nil {
+		to := h.ends.direct(req)
+		defer func() { f.OneInstance, f.Detail = h.ends.done(to, f.Outcome, f.Detail) }()
+	}
 	var t trail
 	began := time.Now()
 	r, fail := h.do(ctx, req, &t)
@@ -155,7 +171,7 @@ func (h *HTTP) Lookup(ctx context.Context, o *order.Order) order.Finding {
 		a := h.noAnswer(ctx, fail, t.sent.Load())
 		return order.Finding{Outcome: a.Outcome, Reason: a.Reason, Detail: a.Detail, Status: a.Status, Took: took}
 	}
-	f := h.rules.verdict(r.reply)
+	f = h.rules.verdict(r.reply)
 	f.Took = took
 	f.Detail = h.secrets.answer(r.status, r.body)
 	h.free(r)
