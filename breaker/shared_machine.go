@@ -2,6 +2,9 @@ package breaker
 
 import "time"
 
+// maxOverdue is how long a machine that follows an open record waits beyond the record's wait for somebody to move it.
+const maxOverdue = time.Second
+
 // follower is what a machine knows of the record it shares with the fleet. The zero follower shares with nobody.
 //
 // While the machine follows, the record decides what comes after an open wait, after first probes and at the top of the
@@ -116,11 +119,11 @@ func (m *machine) follow(grounds Grounds, wait time.Duration, opens int) {
 	f.own = false
 }
 
-// followHalfOpen enters the first probes or the ramp. From first probes to the ramp of the same half-open state it
-// keeps what the probes have shown; a ramp of its own that became the record's goes on.
+// followHalfOpen enters the first probes or the ramp. First probes under way go on, so that their slots stay taken, and
+// so does a ramp of its own that became the record's.
 func (m *machine) followHalfOpen(why Event) {
 	f, h := &m.fleet, &m.half
-	continues := m.state == HalfOpen && f.ramping && (f.own || !h.ramping)
+	continues := m.state == HalfOpen && (!h.ramping || f.ramping && f.own)
 	if !continues {
 		m.move(HalfOpen, why)
 		m.since = f.since
@@ -139,13 +142,15 @@ func (m *machine) followHalfOpen(why Event) {
 func (m *machine) waitOver() {
 	f := &m.fleet
 	switch {
-	case !m.linked() || f.own && f.state == Closed:
+	case !m.linked() || f.own && f.state == Closed || !f.own && m.now >= m.until+maxOverdue:
 		m.move(HalfOpen, Event{Reason: ReasonWaitOver})
-	case f.own && f.state == HalfOpen:
+	case !f.own:
+		// The record moves on within moments.
+	case f.state == HalfOpen:
 		f.own = false
 		m.followHalfOpen(Event{Reason: ReasonWaitOver, Source: SourceShared})
 	default:
-		f.own = false // the record moves on within moments, or its word ends
+		f.own, m.until = false, m.now // the record, open like this machine, moves on within moments
 	}
 }
 

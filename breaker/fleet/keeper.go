@@ -10,7 +10,7 @@ import (
 // to holdDoublings times.
 const (
 	holdSlot      = time.Second
-	holdDoublings = 12
+	holdDoublings = 6
 )
 
 // keeper is what a Sharer knows of one breaker.
@@ -43,7 +43,8 @@ func (k *keeper) report(now time.Time, lease time.Duration, leaving bool) Report
 		k.gaveUp++
 	}
 	k.slots = e.Slots
-	k.wants = e.State == breaker.HalfOpen && !e.Ramping && !e.Own && (k.wants || e.Wanted)
+	probing := k.record.State == breaker.HalfOpen && !k.record.Ramping && e.State == breaker.HalfOpen && !e.Ramping && !e.Own
+	k.wants = probing && (k.wants || e.Wanted)
 	return Report{
 		Key: k.b.Key(), Evidence: e, Wants: k.wants,
 		Limit: k.cfg.ProbesInFlight, Lease: lease, Deadline: k.cfg.PermitDeadline, Gone: leaving,

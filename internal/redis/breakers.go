@@ -29,7 +29,8 @@ const (
 // breaker share one hash tag, {prefix:breaker:service/endpoint}:
 //
 //	:record   HASH  epoch, since and ends (of a force) in Unix ms by the server's clock, body (JSON)
-//	:members  HASH  worker → when it was seen, its slots, their end, whether it wants one, and its statement (JSON)
+//	:members  HASH  worker → when it was seen, its slots, their end, whether it wants one, and its statement (JSON);
+//	                "" → when the first of them came
 //	:audit    LIST  the latest orders, newest first: Unix ms and JSON
 type Breakers struct{ client *Client }
 

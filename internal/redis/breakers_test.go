@@ -112,14 +112,25 @@ func TestEveryWorkerSeesTheStatementsOfAll(t *testing.T) {
 
 func TestSlotsOfAllWorkersStayWithinTheLimit(t *testing.T) {
 	t.Parallel()
-	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, _ rig) {
+	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, r rig) {
 		want := func(worker string, r fleet.Report, slots int, why string) {
 			t.Helper()
 			if v := exchange(t, s, worker, r)[0]; v.Slots != slots {
 				t.Errorf("%s: %d slots, want %d", why, v.Slots, slots)
 			}
 		}
-		want("a", statementOf(0, false), 0, "not asked for")
+		brief := statementOf(0, true)
+		brief.Lease, brief.Deadline = 20*time.Millisecond, 50*time.Millisecond
+		began := time.Now()
+		want("a", brief, 0, "a server that has just begun cannot know whose slots are out")
+		testkit.Eventually(t, 5*time.Second, func() (bool, string) {
+			return exchange(t, s, "a", brief)[0].Slots == 1, "nobody ever gets a slot"
+		})
+		if took := time.Since(began); took < 65*time.Millisecond {
+			t.Errorf("the first slot was given after %v", took)
+		}
+		want("a", statementOf(0, false), 0, "given back, not asked for")
+		r.shell.HSet(t.Context(), "{"+r.prefix+":breaker:pay(1)/submit}:members", "", "1") // it began long ago
 		want("a", statementOf(0, true), 1, "the first to ask")
 		want("b", statementOf(0, true), 0, "none is left")
 		want("a", statementOf(1, true), 1, "more than the limit")
@@ -131,7 +142,7 @@ func TestSlotsOfAllWorkersStayWithinTheLimit(t *testing.T) {
 		silent := statementOf(0, true)
 		silent.Lease, silent.Deadline = 20*time.Millisecond, 50*time.Millisecond
 		want("c", silent, 1, "its holder ended")
-		began := time.Now()
+		began = time.Now()
 		asking := silent
 		testkit.Eventually(t, 5*time.Second, func() (bool, string) {
 			return exchange(t, s, "d", asking)[0].Slots == 1, "the slot of a silent worker never comes back"

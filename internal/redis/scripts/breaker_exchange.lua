@@ -2,6 +2,8 @@
 -- KEYS: record, members. ARGV: worker, slots held, wants one more (0 or 1), limit on all slots, lease in ms, deadline of a
 -- slot after its lease in ms, gone (0 or 1), ms after which a silent worker is forgotten, ms a record outlives the last
 -- exchange, body.
+-- The member without a name is when the members became known: before the slots of others that a server without memory
+-- of them cannot know are surely free, it grants none.
 -- Returns now in ms, epoch, since in ms, end of the force in ms, the record's body, the slots held now, and four for each
 -- other worker: name, ms since its statement, wants, body.
 local time = redis.call('TIME')
@@ -16,8 +18,18 @@ local answer = {
 
 local taken = 0 -- by others: also by silent ones, until the last of their probes is over
 local rows = redis.call('HGETALL', KEYS[2])
+local born = now
+if #rows == 0 then
+  redis.call('HSET', KEYS[2], '', string.format('%.0f', now))
+end
 for i = 1, #rows, 2 do
-  if rows[i] ~= ARGV[1] then
+  if rows[i] == '' then
+    born = tonumber(rows[i + 1]) or now
+    if born > now then -- the clock was set back
+      born = now
+      redis.call('HSET', KEYS[2], '', string.format('%.0f', now))
+    end
+  elseif rows[i] ~= ARGV[1] then
     local seen, slots, ends, wants, body = string.match(rows[i + 1], '^(%d+) (%d+) (%d+) (%d) (.*)$')
     local age = now - (tonumber(seen) or 0)
     if seen == nil or age > forget or age < -forget then
@@ -38,7 +50,8 @@ if ARGV[7] == '1' then
   redis.call('HDEL', KEYS[2], ARGV[1])
   return answer
 end
-if ARGV[3] == '1' and taken + held < limit then
+held = math.min(held, math.max(0, limit - taken)) -- a worker that was alone may run more probes than are left
+if ARGV[3] == '1' and taken + held < limit and now > born + lease + deadline then
   held = held + 1
 end
 answer[6] = string.format('%.0f', held)
