@@ -299,7 +299,7 @@ func TestSimulatedFleetIsNeverStuckAndKeepsItsWaits(t *testing.T) {
 	for seed := range n {
 		t.Run(fmt.Sprint("seed ", seed+1), func(t *testing.T) {
 			t.Parallel()
-			runSim(t, uint64(seed+1)) //nolint:gosec // a small number
+			runSim(t, uint64(seed+1))
 		})
 	}
 }

@@ -19,12 +19,6 @@ import (
 // payKey has what must not end the hash tag of a key.
 func payKey() breaker.Key { return breaker.Key{Service: "pay{1}", Endpoint: "submit"} }
 
-// breakersOnEach runs a test of the store of breakers on an in-memory server and on a real one.
-func breakersOnEach(t *testing.T, test func(t *testing.T, s *redis.Breakers, r rig)) {
-	t.Helper()
-	onEach(t, 1000, func(r rig) { test(r.t, r.client.Breakers(), r) })
-}
-
 func exchange(t *testing.T, s *redis.Breakers, worker string, reports ...fleet.Report) []fleet.View {
 	t.Helper()
 	views, err := s.Exchange(t.Context(), worker, reports)
@@ -52,7 +46,8 @@ func statementOf(slots int, wants bool) fleet.Report {
 
 func TestRecordMovesOnlyFromTheEpochExpected(t *testing.T) {
 	t.Parallel()
-	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, _ rig) {
+	onEach(t, 1000, func(r rig) {
+		t, s := r.t, r.client.Breakers()
 		v := exchange(t, s, "a", statementOf(0, false))[0]
 		if !reflect.DeepEqual(v.Record, breaker.Record{}) {
 			t.Errorf("nobody moved it, but it is %+v", v.Record)
@@ -88,7 +83,8 @@ func TestRecordMovesOnlyFromTheEpochExpected(t *testing.T) {
 
 func TestEveryWorkerSeesTheStatementsOfAll(t *testing.T) {
 	t.Parallel()
-	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, _ rig) {
+	onEach(t, 1000, func(r rig) {
+		t, s := r.t, r.client.Breakers()
 		e := breaker.Evidence{
 			Epoch: 7, State: breaker.HalfOpen, Ramping: true, RampAge: 3 * time.Second, Own: true, Force: breaker.ForceClosed,
 			Failure: breaker.Window{Samples: 1, Failures: 2, Slow: 3}, Slow: breaker.Window{Samples: 4, Failures: 5, Slow: 6},
@@ -112,7 +108,8 @@ func TestEveryWorkerSeesTheStatementsOfAll(t *testing.T) {
 
 func TestSlotsOfAllWorkersStayWithinTheLimit(t *testing.T) {
 	t.Parallel()
-	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, r rig) {
+	onEach(t, 1000, func(r rig) {
+		t, s := r.t, r.client.Breakers()
 		want := func(worker string, r fleet.Report, slots int, why string) {
 			t.Helper()
 			if v := exchange(t, s, worker, r)[0]; v.Slots != slots {
@@ -155,7 +152,8 @@ func TestSlotsOfAllWorkersStayWithinTheLimit(t *testing.T) {
 
 func TestOrdersAreAuditedAndOutliveWorkers(t *testing.T) {
 	t.Parallel()
-	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, _ rig) {
+	onEach(t, 1000, func(r rig) {
+		t, s := r.t, r.client.Breakers()
 		ctx := t.Context()
 		give := func(force breaker.Force, reason string) (breaker.Record, error) {
 			return fleet.Give(ctx, s, fleet.Order{Key: payKey(), Force: force, For: time.Hour, Operator: "kim", Reason: reason})
@@ -194,7 +192,8 @@ func TestOrdersAreAuditedAndOutliveWorkers(t *testing.T) {
 
 func TestBreakersLeaveAFixedNumberOfKeys(t *testing.T) {
 	t.Parallel()
-	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, r rig) {
+	onEach(t, 1000, func(r rig) {
+		t, s := r.t, r.client.Breakers()
 		for range 5 {
 			exchange(t, s, "a", statementOf(0, false))
 			if _, err := fleet.Give(t.Context(), s, fleet.Order{Key: payKey(), Force: breaker.ForceOpen, For: time.Hour, Operator: "kim", Reason: "x"}); err != nil {
@@ -222,7 +221,8 @@ func TestBreakersLeaveAFixedNumberOfKeys(t *testing.T) {
 
 func TestUnreadableRecordCountsAsClosedAndIsMended(t *testing.T) {
 	t.Parallel()
-	breakersOnEach(t, func(t *testing.T, s *redis.Breakers, r rig) {
+	onEach(t, 1000, func(r rig) {
+		t, s := r.t, r.client.Breakers()
 		key := "{" + r.prefix + ":breaker:pay(1)/submit}:"
 		r.shell.HSet(t.Context(), key+"record", "epoch", "9", "since", "1", "ends", "1", "body", "{")
 		r.shell.HSet(t.Context(), key+"members", "x", "nonsense", "y", fmt.Sprintf("%d 0 0 0 [", time.Now().UnixMilli()))
