@@ -112,7 +112,7 @@ func (g *generation) run(taking context.Context) error {
 	for range admitters {
 		intake.Go(func() { g.admitLoop(taking, settling) })
 	}
-	dispatcher.Go(func() { g.dispatchLoop(taking, working, settling) })
+	dispatcher.Go(func() { g.dispatchLoop(working, settling) })
 	for range settlers {
 		writers.Go(func() { g.settleLoop(settling) })
 	}

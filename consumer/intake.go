@@ -168,7 +168,7 @@ func (g *generation) withStore(taking, working context.Context, call func(ctx co
 
 // dispatchLoop gives ready orders a permit and starts their attempts. After taking has ended it goes on until calls
 // are to stop; what is still ready then is cancelled.
-func (g *generation) dispatchLoop(taking, working, settling context.Context) {
+func (g *generation) dispatchLoop(working, settling context.Context) {
 	late := time.AfterFunc(time.Hour, g.permitLate)
 	defer late.Stop()
 	for {
@@ -177,7 +177,7 @@ func (g *generation) dispatchLoop(taking, working, settling context.Context) {
 			return
 		}
 		if working.Err() != nil {
-			g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped(taking)})
+			g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()})
 			continue
 		}
 		inTime, ok := g.acquire(working, late)
@@ -280,8 +280,8 @@ func (g *generation) loseLease(ctx context.Context, w *work) {
 	g.close([]*work{w})
 }
 
-func (g *generation) whyStopped(taking context.Context) order.Reason {
-	if context.Cause(taking) == context.Canceled { //nolint:errorlint // a plain cancel is the worker's own stop
+func (g *generation) whyStopped() order.Reason {
+	if g.stopping.Load() {
 		return order.Shutdown
 	}
 	return order.Revoked

@@ -104,6 +104,8 @@ type Lane struct {
 	m       *metrics
 	now     *atomic.Pointer[generation] // the generation being served, nil between two
 	pauses  atomic.Uint64               // of the generations that are over
+	// stopping tells the worker's own stop from the end of a generation.
+	stopping atomic.Bool
 }
 
 // New makes a lane. It starts nothing.
@@ -136,6 +138,7 @@ func setDefault(d *time.Duration, to time.Duration) {
 // Run is a member of the group until ctx ends; then it drains within Config.Drain, commits and leaves. It returns nil
 // after a clean leave.
 func (l *Lane) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { l.stopping.Store(true) })()
 	return l.group.Run(ctx, l.serve)
 }
 

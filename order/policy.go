@@ -66,19 +66,17 @@ func (p Policy) AfterAttempt(o *Order, a Answer, now time.Time, jitter float64) 
 		if a.Probe || a.RetryAfter > 0 {
 			t.Attempts-- // the service was known to be ill, or asked for time: not against the cap
 		}
-		p.retry(&t, p.delay(t.Attempts, jitter), a.RetryAfter, now)
+		p.retry(&t, p.delay(t.AttemptsTotal, jitter), a.RetryAfter, now)
 	case OutcomeNotSent:
-		if a.Probe {
-			t.Attempts--
-		}
-		p.retry(&t, p.delay(t.Attempts, jitter), 0, now)
+		t.Attempts-- // the service never saw the order: its being away must not bury it
+		p.retry(&t, p.delay(t.AttemptsTotal, jitter), 0, now)
 	case OutcomeUnknown, NoOutcome:
 		if a.Probe {
 			t.Attempts--
 		}
 		p.unknown(&t, now)
 	case OutcomeRefused:
-		p.refused(&t, a, now, jitter)
+		p.refused(&t, o, a, now, jitter)
 	case OutcomeCancelled:
 		if a.Sent {
 			p.unknown(&t, now)
@@ -91,10 +89,11 @@ func (p Policy) AfterAttempt(o *Order, a Answer, now time.Time, jitter float64) 
 }
 
 // refused is the route's degrade rule. Nothing was sent, so nothing was tried. Hold never comes here from the
-// live lane, which waits instead; an order of the replay queue goes back to it whatever the rule.
-func (p Policy) refused(t *Transition, a Answer, now time.Time, jitter float64) {
+// live lane, which waits instead; an order of the replay queue goes back to it whatever the rule: it has moved since its
+// admission, which is version 1.
+func (p Policy) refused(t *Transition, o *Order, a Answer, now time.Time, jitter float64) {
 	untry(t)
-	if p.Degrade == Skip && t.AttemptsTotal == 0 {
+	if p.Degrade == Skip && o.Version == 1 {
 		t.State, t.Reason = Dead, Skipped
 		t.Detail = cut("refused: " + string(a.Reason))
 		return
@@ -182,7 +181,7 @@ func (p Policy) unknown(t *Transition, now time.Time) {
 	t.Due = now.Add(p.CompensateAfter)
 }
 
-// delay is what to wait after the nth counted attempt: RetryDelay, doubled for each attempt after the first.
+// delay is what to wait after the nth attempt: RetryDelay, doubled for each attempt after the first.
 func (p Policy) delay(attempts int, jitter float64) time.Duration {
 	return spread(double(p.RetryDelay, attempts-1, p.RetryDelayMax), jitter)
 }

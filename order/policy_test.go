@@ -65,21 +65,23 @@ func TestAfterAttemptOfEachOutcome(t *testing.T) {
 		}, replayAt(20*time.Second, 2, 3)},
 		{"a short Retry-After does not shorten our own wait", inFlight(2, 2), order.Answer{
 			Outcome: order.OutcomeOverloaded, Reason: order.UpstreamOverloaded, RetryAfter: time.Millisecond,
-		}, replayAt(time.Second, 1, 2)},
+		}, replayAt(2*time.Second, 1, 2)},
 		{"a long Retry-After is clamped", inFlight(1, 1), order.Answer{
 			Outcome: order.OutcomeOverloaded, Reason: order.UpstreamOverloaded, RetryAfter: 24 * time.Hour,
 		}, replayAt(5*time.Minute, 0, 1)},
 		{"an overloaded probe is not held against the order", inFlight(3, 3), order.Answer{
 			Outcome: order.OutcomeOverloaded, Reason: order.UpstreamOverloaded, Probe: true,
-		}, replayAt(2*time.Second, 2, 3)},
+		}, replayAt(4*time.Second, 2, 3)},
 
-		{"not sent", inFlight(1, 1), order.Answer{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed}, replayAt(time.Second, 1, 1)},
+		{"not sent is not held against the order", inFlight(1, 1), order.Answer{
+			Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed,
+		}, replayAt(time.Second, 0, 1)},
 		{"not sent ignores Retry-After", inFlight(1, 1), order.Answer{
 			Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed, RetryAfter: time.Minute,
-		}, replayAt(time.Second, 1, 1)},
-		{"a probe that was not sent is not held against the order", inFlight(3, 3), order.Answer{
+		}, replayAt(time.Second, 0, 1)},
+		{"a probe that was not sent counts no less", inFlight(3, 3), order.Answer{
 			Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed, Probe: true,
-		}, replayAt(2*time.Second, 2, 3)},
+		}, replayAt(4*time.Second, 2, 3)},
 
 		{"unknown", inFlight(1, 1), order.Answer{Outcome: order.OutcomeUnknown, Reason: order.UpstreamTimeout, Sent: true}, lookAt(1, 1)},
 		{"unknown beyond the caps is looked up all the same", inFlight(9, 30), order.Answer{
@@ -120,7 +122,7 @@ func TestAttemptsEndAtEitherCap(t *testing.T) {
 	}{
 		{2, 19, order.Answer{Outcome: order.OutcomeOverloaded}, order.Processing},
 		{3, 3, order.Answer{Outcome: order.OutcomeOverloaded}, order.Dead},
-		{3, 3, order.Answer{Outcome: order.OutcomeNotSent}, order.Dead},
+		{3, 3, order.Answer{Outcome: order.OutcomeNotSent}, order.Processing},
 		{1, 20, order.Answer{Outcome: order.OutcomeOverloaded}, order.Dead},
 		// Attempts that are not held against the order have a bound too.
 		{1, 20, order.Answer{Outcome: order.OutcomeOverloaded, RetryAfter: time.Second}, order.Dead},
@@ -162,18 +164,22 @@ func TestRefusalFollowsTheDegradeRule(t *testing.T) {
 	for _, c := range []struct {
 		degrade order.Degrade
 		total   int
+		version int64
 		state   order.State
 		reason  order.Reason
 	}{
-		{order.Spill, 1, order.Processing, order.CircuitOpen},
-		{order.Spill, 3, order.Processing, order.CircuitOpen},
-		{order.Hold, 1, order.Processing, order.CircuitOpen}, // at the end of a drain
-		{order.Skip, 1, order.Dead, order.Skipped},
-		{order.Skip, 2, order.Processing, order.CircuitOpen}, // it was tried before: not omittable any more
+		{order.Spill, 1, 1, order.Processing, order.CircuitOpen},
+		{order.Spill, 3, 4, order.Processing, order.CircuitOpen},
+		{order.Hold, 1, 1, order.Processing, order.CircuitOpen}, // at the end of a drain
+		{order.Skip, 1, 1, order.Dead, order.Skipped},
+		{order.Skip, 2, 3, order.Processing, order.CircuitOpen}, // it was tried before: not omittable any more
+		{order.Skip, 1, 5, order.Processing, order.CircuitOpen}, // requeued, or cancelled before it was sent
 	} {
 		p := testPolicy()
 		p.Degrade = c.degrade
-		got := p.AfterAttempt(inFlight(1, c.total), refused, noon, 0)
+		o := inFlight(1, c.total)
+		o.Version = c.version
+		got := p.AfterAttempt(o, refused, noon, 0)
 		if got.State != c.state || got.Reason != c.reason || got.AttemptsTotal != c.total-1 {
 			t.Errorf("%v, attempt %d: %v %v %d attempts, want %v %v %d", c.degrade, c.total, got.State, got.Reason,
 				got.AttemptsTotal, c.state, c.reason, c.total-1)

@@ -118,7 +118,7 @@ func attempts(p order.Policy, counts [2]int, seen map[move]bool) {
 		return // the attempt that ended is counted
 	}
 	o := order.Order{
-		State: order.Processing, Phase: order.InFlight, Attempts: counts[0], AttemptsTotal: counts[1], LastAttempt: noon,
+		State: order.Processing, Phase: order.InFlight, Version: 1, Attempts: counts[0], AttemptsTotal: counts[1], LastAttempt: noon,
 	}
 	for _, outcome := range order.Outcomes() {
 		for flags := range 8 {

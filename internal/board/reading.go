@@ -114,7 +114,7 @@ func (r *Reading) take(name string, labels map[string]string, v float64) {
 	case "spillway_processing_orders":
 		r.Processing[labels["phase"]] = v
 	case "spillway_oldest_processing_seconds":
-		r.Oldest = time.Duration(v * float64(time.Second))
+		r.Oldest = time.Duration(max(v, 0) * float64(time.Second))
 	default:
 		if field := r.plain(name); field != nil {
 			*field = v
