@@ -73,7 +73,8 @@ func permitConfig(r *config.Route) permit.Config {
 	}
 }
 
-func breakerConfig(r *config.Route) breaker.Config {
+// BreakerConfig is the part of a route's settings that makes its breakers.
+func BreakerConfig(r *config.Route) breaker.Config {
 	b := r.Breaker
 	c := breaker.Config{
 		FailureWindow: b.Window, FailureRate: orOff(b.FailureRate.Share()), FailureMinCalls: b.MinimumCalls,

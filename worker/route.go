@@ -58,7 +58,7 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	var err error
 	for i, endpoint := range []string{"submit", "lookup"} {
 		key := breaker.Key{Service: cfg.Name, Endpoint: endpoint}
-		if r.breakers[i], err = breaker.New(key, breakerConfig(cfg), nil, func(e breaker.Event) {
+		if r.breakers[i], err = breaker.New(key, BreakerConfig(cfg), nil, func(e breaker.Event) {
 			w.health.moves.note(e)
 			r.breakerMoved(e)
 		}); err != nil {

@@ -33,6 +33,7 @@ type cli struct {
 	Wallet  walletCmd  `cmd:"" help:"Run the simulated wallet that the demo and the compose file deliver to."`
 	Migrate migrateCmd `cmd:"" help:"Look after the database's schema."`
 	Admin   adminCmd   `cmd:"" help:"Look after orders, dead letters, replay queues and breakers."`
+	Breaker breakerCmd `cmd:"" help:"Try a breaker's settings on calls of the past."`
 	Config  configCmd  `cmd:"" help:"Check, write and explain settings. Connects to nothing."`
 
 	Version kong.VersionFlag `help:"Print the version and exit."`
