@@ -326,6 +326,58 @@ func TestLessBusyOfTwoIsChosen(t *testing.T) {
 	}
 }
 
+func TestInstanceThatFailsAtOnceDoesNotDrawTheCallsOfBusyOnes(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, 3, Ejection{Consecutive: 1000, Failures: historyLength})
+	g.run(time.Second, 0, 0, 0)
+	g.c.ends[0].streak, g.c.ends[0].failed = 4, g.now
+	g.c.ends[1].inFlight, g.c.ends[2].inFlight = 3, 3 // as busy as they usually are
+	for range 100 {
+		if to := g.c.pick(g.now + shyFor - 1); to.at == 0 {
+			t.Fatal("the instance that has just failed was chosen before busy ones")
+		} else {
+			g.c.done(g.now, to, showsHealth)
+		}
+	}
+	chosen := 0
+	for range 100 {
+		to := g.c.pick(g.now + shyFor)
+		if to.at == 0 {
+			chosen++
+		}
+		g.c.done(g.now, to, showsNothing)
+	}
+	if chosen < 50 {
+		t.Errorf("a second later it was chosen %d times of 100", chosen)
+	}
+}
+
+// TestCallsThatHangAtOneInstanceCostTheBreakerThreeFailures has many calls in flight at an instance that stops answering:
+// all of them end as failures, most after it was taken out.
+func TestCallsThatHangAtOneInstanceCostTheBreakerThreeFailures(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, 2, Ejection{})
+	var hung []ticket
+	for range 40 {
+		g.c.ends[1].inFlight = 1000
+		hung = append(hung, g.c.pick(g.now))
+		g.c.ends[1].inFlight = 0
+	}
+	for range 10 {
+		g.c.ends[1].inFlight++
+		g.c.done(g.now, ticket{at: 1, life: g.c.ends[1].life}, showsHealth)
+	}
+	counted := 0
+	for _, to := range hung {
+		if one, _ := g.c.done(g.now, to, showsFailure); !one {
+			counted++
+		}
+	}
+	if counted != suspectFailures-1 || !g.c.ends[0].out {
+		t.Errorf("%d of 40 failures were the service's, want 3; out: %v", counted, g.c.ends[0].out)
+	}
+}
+
 // FuzzChoice holds the machine to its invariants under any order of picks and results, and then lets every instance be
 // well: all of them must come back.
 func FuzzChoice(f *testing.F) {
