@@ -36,6 +36,9 @@
 //
 // # What it does not do
 //
-// It makes no calls, retries nothing, limits no rate and no concurrency, and shares its state with nobody. It does not
-// know what a result means: the caller classifies. A failure is not counted as slow however long it took.
+// It makes no calls, retries nothing, and limits no rate and no concurrency. It does not know what a result means: the
+// caller classifies. A failure is not counted as slow however long it took.
+//
+// It shares its state with nobody by itself. Adopt gives it a state shared with others, Evidence tells what it has seen
+// for them, and package breaker/fleet does both through a store, in the background.
 package breaker
