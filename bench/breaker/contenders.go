@@ -42,8 +42,8 @@ type contender struct {
 
 func contenders() ([]contender, error) {
 	made := []contender{floor()}
-	for _, make := range []func() (contender, error){ours, failsafe, gobreakerTwoStep, sentinelOnly, cep21} {
-		c, err := make()
+	for _, build := range []func() (contender, error){ours, failsafe, gobreakerTwoStep, sentinelOnly, cep21} {
+		c, err := build()
 		if err != nil {
 			return nil, err
 		}
