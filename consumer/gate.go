@@ -3,6 +3,7 @@ package consumer
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -45,7 +46,7 @@ func HoldReasons() []HoldReason {
 type Limits struct {
 	Bytes          int64         // ceiling on all record bytes the worker holds for the route
 	PartitionBytes int64         // one grant: at least what one legal record needs
-	Records        int           // ceiling on records that wait for a permit
+	Records        int           // nothing more is fetched while so many records wait for a permit
 	Permits        int           // of the route: sizes the low-water mark
 	Horizon        time.Duration // how much work to keep waiting, in time; default 500 ms
 }
@@ -59,8 +60,9 @@ type Limits struct {
 type Gate struct {
 	limits Limits
 	parts  map[int32]*gatePart
-	order  []int32 // the assigned partitions
-	turn   int     // rotates who is granted first
+	order  []int32  // the assigned partitions
+	turn   int      // counts plans
+	line   []inLine // of the plan under way, reused
 
 	reserved int64 // granted, not yet delivered
 	held     int64
@@ -74,10 +76,18 @@ type Gate struct {
 	bytesRate, recordsRate rate
 }
 
+// inLine is a partition's place in a plan.
+type inLine struct {
+	partition int32
+	place     int
+}
+
 type gatePart struct {
 	next      int64
 	highWater int64 // -1: not known
 	inRequest bool
+	full      bool // too many records stand behind an open one
+	asked     int  // the turn of its last grant
 }
 
 // NewGate makes a gate without partitions.
@@ -85,7 +95,9 @@ func NewGate(l Limits) *Gate {
 	if l.Horizon <= 0 {
 		l.Horizon = 500 * time.Millisecond
 	}
-	return &Gate{limits: l, parts: map[int32]*gatePart{}}
+	g := &Gate{limits: l, parts: map[int32]*gatePart{}}
+	g.limits.Bytes = max(l.Bytes, g.grantCost()) // less would let nothing in, ever
+	return g
 }
 
 // Assign starts a new assignment. Pause state and positions of the old one die with it; what is still held from it
@@ -109,26 +121,41 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	}
 	room := g.room(now, len(candidates))
 	g.turn++
-	// With less room than partitions, those known to hold records come first. The others are asked too, every fourth time
-	// before them: what their log's end is now only a fetch can tell.
-	idleFirst := g.turn%4 == 0
-	for _, idle := range []bool{idleFirst, !idleFirst} {
-		for i := range candidates {
-			if room <= 0 || g.held+g.reserved+g.limits.PartitionBytes > g.limits.Bytes {
-				return grants
+	// With less room than partitions, whoever was asked longest ago comes first, those known to be read to their end three
+	// rounds later than the others: what their log's end is now only a fetch can tell. It holds whatever the order of the
+	// candidates, and however the plans of several brokers interleave.
+	g.line = g.line[:0]
+	for _, id := range candidates {
+		if p := g.parts[id]; p != nil && !p.inRequest && !p.full {
+			place := p.asked
+			if p.highWater >= 0 && p.next >= p.highWater {
+				place += 3 * len(candidates)
 			}
-			id := candidates[(i+g.turn)%len(candidates)]
-			p := g.parts[id]
-			if p == nil || p.inRequest || idle != (p.highWater >= 0 && p.next >= p.highWater) {
-				continue
-			}
-			p.inRequest = true
-			g.reserved += g.limits.PartitionBytes
-			room--
-			grants = append(grants, Grant{Partition: id, Offset: p.next, Bytes: int32(g.limits.PartitionBytes)}) //nolint:gosec // config bounds it
+			g.line = append(g.line, inLine{id, place})
 		}
 	}
+	slices.SortStableFunc(g.line, func(a, b inLine) int { return a.place - b.place })
+	for _, c := range g.line {
+		if room <= 0 || g.held+g.reserved+g.grantCost() > g.limits.Bytes {
+			break
+		}
+		p := g.parts[c.partition]
+		p.inRequest, p.asked = true, g.turn
+		g.reserved += g.grantCost()
+		room--
+		grants = append(grants, Grant{Partition: c.partition, Offset: p.next, Bytes: int32(g.limits.PartitionBytes)}) //nolint:gosec // config bounds it
+	}
 	return grants
+}
+
+// grantCost is what a grant may bring in: a fetch stops between two batches, or within one at twice the grant.
+func (g *Gate) grantCost() int64 { return 2 * g.limits.PartitionBytes }
+
+// Full leaves a partition out of the fetch, or lets it in again: its ledger is at its bound.
+func (g *Gate) Full(partition int32, on bool) {
+	if p := g.parts[partition]; p != nil {
+		p.full = on
+	}
 }
 
 // room is how many partitions the next request may ask for. With nothing waiting and a downstream that keeps up,
@@ -137,7 +164,7 @@ func (g *Gate) room(now time.Time, candidates int) int {
 	if g.queued >= g.limits.Records {
 		return 0
 	}
-	if g.queued == 0 && !g.exhausted {
+	if g.queued == 0 && (!g.exhausted || now.Sub(g.recordsRate.at) > g.limits.Horizon) {
 		return candidates
 	}
 	left := g.Target(now) - g.waiting
@@ -187,7 +214,7 @@ func (g *Gate) giveBack(gr Grant) *gatePart {
 		return nil
 	}
 	p.inRequest = false
-	g.reserved -= int64(gr.Bytes)
+	g.reserved -= g.grantCost()
 	return p
 }
 
@@ -280,7 +307,7 @@ func (g *Gate) Constraint() Constraint {
 		return ConstraintBreaker
 	case g.holds[HoldPermits], g.exhausted && g.queued > 0:
 		return ConstraintPermits
-	case g.held+g.reserved+g.limits.PartitionBytes > g.limits.Bytes:
+	case g.held+g.reserved+g.grantCost() > g.limits.Bytes:
 		return ConstraintBytes
 	}
 	return ConstraintNone

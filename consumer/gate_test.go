@@ -33,8 +33,8 @@ func TestGateListensToEveryPartitionWhenNothingWaits(t *testing.T) {
 func TestGateNeverGrantsAboveTheCeiling(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(600)
-	if got := len(g.Plan(epoch, ids, nil)); got != 64 {
-		t.Fatalf("%d grants of 1 MiB under a ceiling of 64 MiB", got)
+	if got := len(g.Plan(epoch, ids, nil)); got != 32 {
+		t.Fatalf("%d grants of 1 MiB under a ceiling of 64 MiB: each may bring twice as much", got)
 	}
 }
 
@@ -222,4 +222,48 @@ func FuzzGateKeepsItsBounds(f *testing.F) {
 			t.Fatalf("left over: %+v", l)
 		}
 	})
+}
+
+// The fetch loop rotates the candidates, and two brokers plan in turns: with a rotation of its own in step with theirs the
+// gate once never asked every second partition.
+func TestGateAsksEveryPartitionWhateverTheOrderOfTheCandidates(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 4, 7, 12} {
+		for _, brokers := range []int{1, 2} {
+			g, ids := testGate(n * brokers)
+			for _, gr := range g.Plan(epoch, ids, nil) {
+				g.Delivered(gr, 10, 1000, 10, 1_000_000)
+			}
+			g.Permit(false)
+			g.Started(epoch, 10*n*brokers-5, int64(1000*n*brokers-500)) // some wait: there is room for one
+			asked := map[int32]int{}
+			for turn := range 40 * n * brokers {
+				mine := ids[turn%brokers*n:][:n]
+				rotated := append(append([]int32{}, mine[turn/brokers%n:]...), mine[:turn/brokers%n]...)
+				for _, gr := range g.Plan(epoch, rotated, nil) {
+					asked[gr.Partition]++
+					g.Released(gr)
+				}
+			}
+			for _, id := range ids {
+				if asked[id] < 10 {
+					t.Errorf("%d partitions on %d brokers: %v", n, brokers, asked)
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestGateListensToAllAgainOnceNothingHasStartedForAWhile(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(12)
+	for _, gr := range g.Plan(epoch, ids, nil) {
+		g.Delivered(gr, 1, 100, 1, 1)
+	}
+	g.Permit(true) // the last permit of a burst was late, and nobody asks for one any more
+	g.Started(epoch, 12, 1200)
+	if got := len(g.Plan(epoch.Add(time.Second), ids, nil)); got != 12 {
+		t.Fatalf("%d partitions listened to at rest, want 12", got)
+	}
 }

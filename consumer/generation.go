@@ -234,6 +234,7 @@ func (g *generation) Deliver(b Batch) {
 		size += r.size
 	}
 	ledger.Advance(b.Next)
+	g.gate.Full(b.Partition, ledger.Len() > maxOpen)
 	if b.HighWater >= 0 {
 		g.ends[b.Partition] = b.HighWater
 	}

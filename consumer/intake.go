@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -69,6 +70,9 @@ func (g *generation) admitBatch(taking, settling context.Context, batch []record
 	)
 	for _, r := range batch {
 		number, why, detail := g.cfg.Number.Of(&r.message)
+		if why == order.NoReason && r.size > maxRecord {
+			why, detail = order.RecordTooLarge, fmt.Sprintf("the record takes %d bytes: the replay queue could not take it", r.size)
+		}
 		switch {
 		case why == order.NoReason:
 			as = append(as, order.Admission{Number: number, Message: r.message})
@@ -170,6 +174,7 @@ func (g *generation) withStore(taking, working context.Context, call func(ctx co
 // are to stop; what is still ready then is cancelled.
 func (g *generation) dispatchLoop(working, settling context.Context) {
 	late := time.AfterFunc(time.Hour, g.permitLate)
+	late.Stop() // acquire sets it
 	defer late.Stop()
 	for {
 		w := g.takeReady(working, settling)

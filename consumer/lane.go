@@ -87,6 +87,8 @@ const (
 	batchRecords = 500     // the knee of batched statements: a thousand adds nothing beyond noise
 	batchBytes   = 4 << 20 // and at most this much payload in one
 	admitters    = 2
+	maxRecord    = 20 << 20 // bytes: what an item of the replay queue can hold
+	maxOpen      = 100_000  // records of a partition behind an open one: beyond it the partition is left out
 	settlers     = 2
 	settleMost   = 4 * batchRecords // outcomes that wait to be written: beyond it nothing is admitted
 	retryFirst   = 50 * time.Millisecond

@@ -4,7 +4,8 @@ import "sort"
 
 // Ledger tracks which records of one partition are still open, and so how far its offset may be committed: up to
 // the first open one, or to the fetch position where none is. It is pure and not safe for concurrent use. Its size is
-// bounded by the records the gate lets in.
+// bounded by the lane, which leaves out a partition
+// with too many records behind an open one.
 type Ledger struct {
 	open []entry // in offset order; the head is open, or the slice is empty
 	next int64   // the fetch position: past holes and left-out records

@@ -195,6 +195,9 @@ func (g *generation) close(ws []*work) {
 	defer g.mu.Unlock()
 	for _, w := range ws {
 		w.ledger.Close(w.order.Message.Offset)
+		if w.ledger.Len() < maxOpen/2 {
+			g.gate.Full(w.order.Message.Partition, false)
+		}
 		g.gate.Closed(w.size)
 		delete(g.held, w)
 		g.sum.closed++

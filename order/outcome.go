@@ -77,6 +77,7 @@ const (
 	NoNumber            Reason = "NO_BUSINESS_NUMBER"    // no business number in the record, or not a legal one
 	NullValue           Reason = "NULL_VALUE"            // a tombstone
 	EmptyValue          Reason = "EMPTY_VALUE"           // a value of no bytes
+	RecordTooLarge      Reason = "RECORD_TOO_LARGE"      // more bytes than the replay queue can hold
 	PayloadConflict     Reason = "PAYLOAD_CONFLICT"      // the business number is there already with another payload
 	RateLimited         Reason = "RATE_LIMITED"          // our rate limit
 	BulkheadFull        Reason = "BULKHEAD_FULL"         // no permit in time
@@ -106,7 +107,7 @@ const (
 // Reasons lists every reason: the bound on the label set of every metric that has one.
 func Reasons() []Reason {
 	return []Reason{
-		Confirmed, BusinessRejected, RequestRejected, Undecodable, NoNumber, NullValue, EmptyValue, PayloadConflict,
+		Confirmed, BusinessRejected, RequestRejected, Undecodable, NoNumber, NullValue, EmptyValue, RecordTooLarge, PayloadConflict,
 		RateLimited, BulkheadFull, CircuitOpen, DeadlineExceeded, UpstreamTimeout, UpstreamReset, Upstream5xx,
 		UpstreamOverloaded, UpstreamUnexpected, ConnectFailed, HandlerPanic, Shutdown, Revoked, WorkerDied, NotFound,
 		StillProcessing, NoVerdict, AttemptsExhausted, LookupsExhausted, Skipped, Requeued, DiscardedByOperator,

@@ -175,8 +175,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	log.InfoContext(ctx, "worker starts", slog.String("owner", w.owner), slog.String("http", w.Addr()))
 
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	var server errgroup.Group
-	server.Go(func() error { return w.serveHTTP(serving) })
+	server.Go(func() error {
+		defer stop() // a worker that can't be watched does not go on
+		return w.serveHTTP(serving)
+	})
 	server.Go(func() error { w.watch(serving); return nil })
 	server.Go(func() error { return w.sharer.Run(serving) })
 

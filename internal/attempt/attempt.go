@@ -5,6 +5,7 @@ package attempt
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -68,9 +69,7 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 	}
 	answer := a.callSubmit(ctx, o)
 	answer.Took, answer.Probe = time.Since(start), permit.Probe()
-	if answer.Outcome == order.NoOutcome {
-		answer.Outcome, answer.Sent = order.OutcomeUnknown, true
-	}
+	vet(&answer, ctx.Err() != nil)
 	if ctx.Err() != nil && unanswered(answer.Outcome) {
 		answer.Sent = answer.Sent || answer.Outcome == order.OutcomeUnknown
 		answer.Outcome, answer.Reason = order.OutcomeCancelled, order.Shutdown
@@ -78,6 +77,37 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 	a.submit.DoneAt(start.Add(answer.Took), permit, result(answer.Outcome, answer.Probe, answer.OneInstance))
 	a.observe(lane, answer.Outcome, answer.Took)
 	return answer
+}
+
+// vet holds a handler's answer to the closed sets. What is in none of them, and what only this worker may say, is taken
+// for UNKNOWN: the order may have been applied. A handler may refuse for want of time.
+func vet(a *order.Answer, stopped bool) {
+	ours := (a.Outcome == order.OutcomeRefused && a.Reason != order.DeadlineExceeded) || (a.Outcome == order.OutcomeCancelled && !stopped)
+	if ours || !slices.Contains(order.Outcomes(), a.Outcome) {
+		a.Outcome, a.Sent = order.OutcomeUnknown, true
+	}
+	a.Reason = knownReason(a.Reason)
+}
+
+// vetFinding does the same for a lookup: what is in no set is no verdict.
+func vetFinding(f *order.Finding) {
+	if (f.Verdict == order.VerdictRefused && f.Reason != order.DeadlineExceeded) || !slices.Contains(order.Verdicts(), f.Verdict) {
+		f.Verdict = order.VerdictNone
+	}
+	if !slices.Contains(order.Outcomes(), f.Outcome) {
+		f.Outcome = order.OutcomeUnknown
+		if f.Verdict != order.VerdictNone {
+			f.Outcome = order.OutcomeSucceeded
+		}
+	}
+	f.Reason = knownReason(f.Reason)
+}
+
+func knownReason(r order.Reason) order.Reason {
+	if r != order.NoReason && !slices.Contains(order.Reasons(), r) {
+		return order.UpstreamUnexpected
+	}
+	return r
 }
 
 // callSubmit calls the handler under the deadline. A panic may have come at any point of the call.
@@ -108,12 +138,7 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 	}
 	f := a.callLookup(ctx, o)
 	f.Took, f.Probe = time.Since(start), permit.Probe()
-	if f.Outcome == order.NoOutcome {
-		f.Outcome = order.OutcomeUnknown
-		if f.Verdict != order.VerdictNone {
-			f.Outcome = order.OutcomeSucceeded
-		}
-	}
+	vetFinding(&f)
 	if ctx.Err() != nil && f.Verdict == order.VerdictNone {
 		f.Verdict, f.Outcome, f.Reason = order.VerdictRefused, order.OutcomeCancelled, order.Shutdown
 	}

@@ -130,8 +130,9 @@ func TestWhatTheBreakerLearnsOfEachOutcome(t *testing.T) {
 		order.OutcomeNotSent:    {1, 1},
 		order.OutcomeUnknown:    {1, 1},
 		order.NoOutcome:         {1, 1}, // taken for UNKNOWN
-		order.OutcomeRefused:    {0, 0},
-		order.OutcomeCancelled:  {0, 0},
+		order.OutcomeRefused:    {1, 1}, // these two are the worker's to say: taken for UNKNOWN
+		order.OutcomeCancelled:  {1, 1},
+		order.Outcome(99):       {1, 1}, // in no set: taken for UNKNOWN
 	} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +145,8 @@ func TestWhatTheBreakerLearnsOfEachOutcome(t *testing.T) {
 				t.Errorf("the lookups' breaker counted %v: want nothing", s)
 			}
 			wanted := order.Answer{Outcome: outcome, Reason: order.UpstreamReset, Detail: "d", Status: 299, Took: got.Took}
-			if outcome == order.NoOutcome {
+			switch outcome {
+			case order.NoOutcome, order.OutcomeRefused, order.OutcomeCancelled, order.Outcome(99):
 				wanted.Outcome, wanted.Sent = order.OutcomeUnknown, true
 			}
 			if diff := cmp.Diff(wanted, got); diff != "" {

@@ -138,9 +138,9 @@ func (l *loader) checkRoute(path string, r *Route) {
 		fmt.Sprintf("and replay %s and compensate %s add up to %s", l.stands(join(p, "replay")), l.stands(join(p, "compensate")), sum),
 		"shares that add up to 100%", join(p, "replay"), join(p, "compensate"))
 	p = join(path, "prefetch")
-	l.rule(r.Prefetch.PartitionBytes <= r.Prefetch.Bytes, join(p, "partition_bytes"),
-		"is more than all partitions together may hold: bytes "+l.stands(join(p, "bytes")),
-		"at most "+r.Prefetch.Bytes.String(), join(p, "bytes"))
+	l.rule(2*r.Prefetch.PartitionBytes <= r.Prefetch.Bytes, join(p, "partition_bytes"),
+		"is more than half of what all partitions together may hold, and a fetch may bring twice as much: bytes "+l.stands(join(p, "bytes")),
+		"at most "+(r.Prefetch.Bytes/2).String(), join(p, "bytes"))
 	l.checkTimes(path, r)
 	l.checkDownstream(join(path, "downstream"), &r.Downstream)
 	l.checkBreaker(path, r)
@@ -183,9 +183,10 @@ func (l *loader) checkTimes(path string, r *Route) {
 		name string
 		d    time.Duration
 	}{{"lease", r.Lease}, {"replay.lease", r.Replay.Lease}} {
-		l.rule(lease.d > longest+leaseMargin, join(path, lease.name),
-			fmt.Sprintf("is not %s longer than a call of %s", formatDuration(leaseMargin), formatDuration(longest)),
-			"more than "+formatDuration(longest+leaseMargin), timeout, lookup)
+		// It is renewed at a third to a half of its length, and an order is sent only while a call fits into what is left.
+		least := 2 * (longest + leaseMargin)
+		l.rule(lease.d > least, join(path, lease.name), "is too short to be renewed in time for a call of "+formatDuration(longest),
+			"more than "+formatDuration(least), timeout, lookup)
 	}
 	l.rule(r.Compensate.Grace >= d.Timeout, join(path, "compensate.grace"), "is shorter than downstream.timeout "+l.stands(timeout),
 		"at least "+formatDuration(d.Timeout), timeout)

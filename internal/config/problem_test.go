@@ -114,16 +114,16 @@ func TestContradictionsAreRefused(t *testing.T) {
 		want []string
 	}{
 		{"breaker: {window: 1s}\n    lease: 1s", []string{
-			"17:12: routes.wallet.lease: 1s is not 1s longer than a call of 300ms; accepted: more than 1.3s",
+			"17:12: routes.wallet.lease: 1s is too short to be renewed in time for a call of 300ms; accepted: more than 2.6s",
 		}},
 		{"replay: {lease: 1s}", []string{
-			"16:21: routes.wallet.replay.lease: 1s is not 1s longer than a call of 300ms; accepted: more than 1.3s",
+			"16:21: routes.wallet.replay.lease: 1s is too short to be renewed in time for a call of 300ms; accepted: more than 2.6s",
 		}},
 		{"prefetch: {partition_bytes: 128MiB}", []string{
-			"16:33: routes.wallet.prefetch.partition_bytes: 128MiB is more than all partitions together may hold: bytes 64MiB (the default); accepted: at most 64MiB",
+			"16:33: routes.wallet.prefetch.partition_bytes: 128MiB is more than half of what all partitions together may hold, and a fetch may bring twice as much: bytes 64MiB (the default); accepted: at most 32MiB",
 		}},
 		{"prefetch: {bytes: 512KiB}", []string{
-			"16:23: routes.wallet.prefetch.partition_bytes: 1MiB (the default) is more than all partitions together may hold: bytes 512KiB; accepted: at most 512KiB",
+			"16:23: routes.wallet.prefetch.partition_bytes: 1MiB (the default) is more than half of what all partitions together may hold, and a fetch may bring twice as much: bytes 512KiB; accepted: at most 256KiB",
 		}},
 		{"permits: {shares: {live: 90%}}", []string{
 			"16:30: routes.wallet.permits.shares.live: 90% and replay 20% (the default) and compensate 10% (the default) add up to 120%; accepted: shares that add up to 100%",

@@ -12,7 +12,7 @@ type Route struct {
 	Watch      time.Duration `yaml:"watch" default:"10s" min:"100ms" max:"10m" help:"Time between looks for new partitions."`
 	Number     Number        `yaml:"number" help:"Where a record carries its business number."`
 	Tombstones string        `yaml:"tombstones" default:"dead" accept:"dead|skip" help:"A record without a value becomes a dead letter, or is passed over."`
-	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long an order belongs to a worker that went silent; more than a second longer than a call."`
+	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long an order belongs to a worker that went silent; more than twice as long as a call and a second."`
 	Degrade    string        `yaml:"degrade" default:"spill" accept:"spill|hold|skip" help:"What an open breaker means for a fresh record: the replay queue, waiting in Kafka, or a dead letter for later."`
 	Permits    Permits       `yaml:"permits" help:"Calls in flight at once, of this worker."`
 	Prefetch   Prefetch      `yaml:"prefetch" help:"What may be read ahead."`
@@ -53,8 +53,8 @@ type Shares struct {
 // Prefetch bounds what is read ahead.
 type Prefetch struct {
 	Bytes          Size `yaml:"bytes" default:"64MiB" min:"64KiB" max:"16GiB" help:"Ceiling on the memory of everything read and not yet done, all partitions together."`
-	PartitionBytes Size `yaml:"partition_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"Most that one fetch may bring of one partition. A larger record is read all the same."`
-	Records        int  `yaml:"records" default:"5000" min:"1" max:"10000000" help:"Ceiling on the records read and not yet done."`
+	PartitionBytes Size `yaml:"partition_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"What one fetch asks for of one partition; it may bring up to twice as much. A larger record is read all the same."`
+	Records        int  `yaml:"records" default:"5000" min:"1" max:"10000000" help:"Nothing more is read while so many records wait for a permit."`
 }
 
 // Replay is the route's replay queue.
@@ -66,7 +66,7 @@ type Replay struct {
 	RetryAfterMax time.Duration `yaml:"retry_after_max" default:"5m" min:"1s" max:"24h" help:"Longest wait that a service's Retry-After may ask for."`
 	Capacity      int           `yaml:"capacity" default:"100000" min:"100" max:"100000000" help:"Orders the queue may hold; full means that intake holds."`
 	Batch         int           `yaml:"batch" default:"100" min:"1" max:"100" help:"Orders taken at once."`
-	Lease         time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long a claim on the queue belongs to a worker that went silent; more than a second longer than a call."`
+	Lease         time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long a claim on the queue belongs to a worker that went silent; more than twice as long as a call and a second."`
 	Patience      time.Duration `yaml:"patience" default:"1m" min:"100ms" max:"24h" help:"Overdue time after which the scanner asks whether the queue still has an order."`
 }
 

@@ -340,7 +340,7 @@ func callsOf(timeout time.Duration, more ...string) []string {
 	const route = "SPILLWAY_ROUTES_WALLET_"
 	return append([]string{
 		route + "DOWNSTREAM_TIMEOUT=" + timeout.String(), route + "DOWNSTREAM_SLOW=0s",
-		route + "LEASE=" + (timeout + 6*time.Second).String(), route + "REPLAY_LEASE=" + (timeout + 6*time.Second).String(),
+		route + "LEASE=" + (2*timeout + 4*time.Second).String(), route + "REPLAY_LEASE=" + (2*timeout + 4*time.Second).String(),
 		route + "COMPENSATE_GRACE=" + (timeout + time.Second).String(),
 	}, more...)
 }

@@ -199,6 +199,8 @@ func (g *Group) depart(ctx context.Context, client *client, cg *kafkago.Consumer
 	open.cut()
 	<-closed
 	if member != "" {
+		ctx, cancel := context.WithTimeout(ctx, closeGrace) // brokers that say nothing must not outlast the shutdown
+		defer cancel()
 		if err := client.leave(ctx, member); err != nil && !errors.Is(err, kafkago.UnknownMemberId) {
 			g.log.WarnContext(ctx, "kafka group could not be left", slog.String("error", err.Error()))
 		}

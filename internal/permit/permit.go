@@ -173,14 +173,17 @@ func (p *Pool) Release(l order.Lane) {
 	p.mu.Unlock()
 }
 
-// Free returns how many permits the lane could take now without waiting.
+// Free returns how many permits the lane can count on: those idle, and what it is owed of a busy pool once it stands in
+// line (see Acquire), which is one in its turn at the least.
 func (p *Pool) Free(l order.Lane) int {
 	if !known(l) {
 		return 0
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.limit - p.inUse // idle permits are lent to any lane
+	// Idle permits are lent to any lane; a busy pool gives the lane what it is owed, one in its turn at the least, once it
+	// stands in line.
+	return max(p.limit-p.inUse, max(p.guarantee[l], 1)-p.lanes[l].inUse)
 }
 
 // InUse returns how many permits are taken, at most Limit.

@@ -12,7 +12,8 @@ func TestTimesMoveOntoTheCallersClock(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	o := order.Order{AdmittedAt: at, UpdatedAt: at.Add(time.Second), Due: at.Add(time.Minute)}
 	o.Message.Time = at
-	moveClock(&o, time.Hour)
+	here := time.Now()
+	moveClock(&o, here, here.Add(-time.Hour))
 	if !o.AdmittedAt.Equal(at.Add(time.Hour)) || !o.UpdatedAt.Equal(at.Add(time.Hour+time.Second)) || !o.Due.Equal(at.Add(time.Hour+time.Minute)) {
 		t.Errorf("moved to %+v", o)
 	}

@@ -90,7 +90,7 @@ func (s *Store) Begin(ctx context.Context, owner string, lease time.Duration, id
 // period counts from here. Moving due forward takes the row out of the range that the next claim reads.
 const claimSQL = `
 WITH locked AS MATERIALIZED (
-	SELECT id, due, phase, owner, octet_length(value) AS size FROM orders
+	SELECT id, due, phase, owner, coalesce(octet_length(value), 0) + coalesce(octet_length(key), 0) + coalesce(octet_length(headers), 0) AS size FROM orders
 	WHERE route = $1 AND state = 1 AND due <= now()
 	ORDER BY due, id LIMIT $4 FOR UPDATE SKIP LOCKED),
 c AS MATERIALIZED (
@@ -143,16 +143,16 @@ func (s *Store) lease(ctx context.Context, what string, lease time.Duration, sta
 			return err
 		}
 		defer rows.Close()
-		var shift time.Duration
+		var here, there time.Time // the same moment, on the caller's clock and on the database's
 		for rows.Next() {
 			o, now, err := scanOrder(rows)
 			if err != nil {
 				return err
 			}
 			if len(out) == 0 {
-				shift = time.Since(now)
+				here, there = time.Now(), now
 			}
-			moveClock(&o, shift)
+			moveClock(&o, here, there)
 			o.Due = before.Add(lease)
 			out = append(out, o)
 		}

@@ -38,11 +38,13 @@ func scanOrder(row pgx.Row, more ...any) (o order.Order, now time.Time, err erro
 	return o, now, nil
 }
 
-// moveClock moves an order's times by d, onto the caller's clock. Zero stays zero; the record's own time is not ours.
-func moveClock(o *order.Order, d time.Duration) {
+// moveClock moves an order's times onto the caller's clock, where here is what there is on the database's. They get its
+// monotonic reading too, so that a step of the caller's clock changes no wait. Zero stays zero; the record's own time is not
+// ours.
+func moveClock(o *order.Order, here, there time.Time) {
 	for _, t := range []*time.Time{&o.AdmittedAt, &o.LastAttempt, &o.Due, &o.UpdatedAt} {
 		if !t.IsZero() {
-			*t = t.Add(d)
+			*t = here.Add(t.Sub(there))
 		}
 	}
 }

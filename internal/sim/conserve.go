@@ -109,7 +109,7 @@ func (c *checker) conserve() {
 // checkGate holds a gate and its ledgers against their bounds: I7.
 func (c *checker) checkGate(g *generation) {
 	l := g.gate.Level()
-	grant := c.limits.PartitionBytes * int64(len(g.parts))
+	grant := 2 * c.limits.PartitionBytes * int64(len(g.parts)) // a fetch may bring twice its grant
 	switch {
 	case l.HeldBytes < 0 || l.ReservedBytes < 0 || l.HeldBytes+l.ReservedBytes > c.limits.Bytes:
 		c.violate("I7", "%s: the gate holds %d and has granted %d bytes of %d", g.name, l.HeldBytes, l.ReservedBytes, c.limits.Bytes)

@@ -148,6 +148,6 @@ func (s *world) choose() {
 		FailNotFound: s.rng.IntN(10) == 0,
 	}
 	n.limits = consumer.Limits{
-		PartitionBytes: 2048, Bytes: 2048 * int64(1+s.rng.IntN(6)), Records: 4 + s.rng.IntN(40), Permits: n.permits,
+		PartitionBytes: 2048, Bytes: 2 * 2048 * int64(1+s.rng.IntN(6)), Records: 4 + s.rng.IntN(40), Permits: n.permits,
 	}
 }
