@@ -11,6 +11,7 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
+
 	"spillway/internal/config"
 )
 

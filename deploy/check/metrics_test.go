@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
 	"spillway/internal/postgres"
 	"spillway/internal/testkit"
 	"spillway/worker"
