@@ -25,14 +25,15 @@ type adminCmd struct {
 	Orders      ordersCmd   `cmd:"" help:"Look at orders."`
 	DeadLetters lettersCmd  `cmd:"" help:"Look at dead letters, send them back or give them up."`
 	Replay      replayCmd   `cmd:"" help:"Look at the replay queues."`
-	Breakers    breakersCmd `cmd:"" help:"Look at the workers' breakers."`
+	Breakers    breakersCmd `cmd:"" help:"Look at breakers, force them open or closed."`
 }
 
 // Help is shown by spillway admin --help.
 func (*adminCmd) Help() string {
-	return `What an operator asks and does, beside a running worker or without one. Only "dead-letters requeue" and "dead-letters
-discard" change anything. Each command takes the worker's settings file and says with --help what it needs of it:
-PostgreSQL for orders and dead letters, Redis for "replay status", the workers' HTTP address for "breakers list".
+	return `What an operator asks and does, beside a running worker or without one. Only "dead-letters requeue", "dead-letters
+discard" and the orders to breakers change anything. Each command takes the worker's settings file and says with --help
+what it needs of it: PostgreSQL for orders and dead letters, Redis for "replay status" and breakers, the workers' HTTP
+address for "breakers list".
 
 Tables are for people; --json prints one line with one JSON object, whose field names stay, for scripts. Text that others
 wrote is shown with its control characters escaped (\x1b), in both forms. Times are UTC.

@@ -8,9 +8,14 @@ import (
 	"spillway/internal/admin"
 )
 
-// breakersCmd looks at breakers.
+// breakersCmd looks at breakers and forces them.
 type breakersCmd struct {
-	List breakersListCmd `cmd:"" help:"List the breakers of workers."`
+	List       breakersListCmd `cmd:"" help:"List the breakers of workers."`
+	Show       breakersShowCmd `cmd:"" help:"Show one breaker as all workers share it, and who ordered what."`
+	ForceOpen  forceOpenCmd    `cmd:"" help:"Refuse every call, in all workers, for a time."`
+	ForceClose forceCloseCmd   `cmd:"" help:"Admit every call, in all workers, for a time."`
+	Observe    observeCmd      `cmd:"" help:"Count and refuse nothing, in all workers, for a time."`
+	Release    releaseCmd      `cmd:"" help:"End a force before its time."`
 }
 
 // breakersListCmd is spillway admin breakers list.
@@ -23,7 +28,8 @@ type breakersListCmd struct {
 // Help is shown by spillway admin breakers list --help.
 func (*breakersListCmd) Help() string {
 	return `Asks workers over HTTP, at the address that serves their metrics. Each worker has breakers of its own, one for the submits
-and one for the lookups of each route, and goes by its own evidence: name every worker to see the whole fleet.
+and one for the lookups of each route: name every worker to see them all. Unless a route has breaker.scope worker, they
+follow one record: see "breakers show".
 
 FAILURES and SLOW are bad results of all in the rule's window; STREAK is failures in a row; SHARE is the part of the calls
 that is admitted: 100% closed, 0% open, in between while it ramps. OPENED and REFUSED count since the worker's start. An

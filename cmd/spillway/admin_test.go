@@ -29,7 +29,8 @@ func TestHelpOfTheAdminCommandsIsAsWritten(t *testing.T) {
 	for _, command := range []string{
 		"admin", "admin orders", "admin orders list", "admin orders show", "admin dead-letters", "admin dead-letters list",
 		"admin dead-letters show", "admin dead-letters requeue", "admin dead-letters discard", "admin replay",
-		"admin replay status", "admin breakers", "admin breakers list",
+		"admin replay status", "admin breakers", "admin breakers list", "admin breakers show", "admin breakers force-open",
+		"admin breakers force-close", "admin breakers observe", "admin breakers release",
 	} {
 		code, out, errs := spill(t, nil, append(strings.Fields(command), "--help")...)
 		if code != exitOK || errs != "" {
