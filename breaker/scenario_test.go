@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"encoding"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -27,8 +28,9 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //	flow RATE DURATION RESULT  RATE calls a second for that long, each answered at once
 //	allow NAME                 ask for one permit and keep it
 //	done NAME RESULT           report it
-//	force open|closed|none [DURATION]
+//	force open|closed|observe|none [DURATION]
 //	mode MODE
+//	adopt Field=value ...      take over a record shared with others: fields of Record, Grounds and Adoption
 //	show                       print the snapshot
 func TestBreakerFollowsItsScenarios(t *testing.T) {
 	t.Parallel()
@@ -135,7 +137,10 @@ func (s *scenario) run(f []string) {
 	case "done":
 		s.b.DoneAt(s.at(), s.permits[f[1]], parseResult(s.t, f[2]))
 	case "force":
-		force := map[string]Force{"none": ForceNone, "open": ForceOpen, "closed": ForceClosed}[f[1]]
+		var force Force
+		if err := force.UnmarshalText([]byte(f[1])); err != nil {
+			s.t.Fatal(err)
+		}
 		lasts := time.Duration(0)
 		if len(f) > 2 {
 			lasts = duration(s.t, f[2])
@@ -147,6 +152,12 @@ func (s *scenario) run(f []string) {
 		if err := s.b.SetModeAt(s.at(), parseMode(s.t, f[1])); err != nil {
 			s.print("error: %v", err)
 		}
+	case "adopt":
+		a := Adoption{Valid: maxValid, SlotsFor: maxValid, Of: 1}
+		for _, setting := range f[1:] {
+			setField(s.t, setting, &a, &a.Record, &a.Why)
+		}
+		s.b.AdoptAt(s.at(), a)
 	case "show":
 		s.show()
 	default:
@@ -203,29 +214,48 @@ func parseConfig(t *testing.T, settings []string) Config {
 	t.Helper()
 	var c Config
 	for _, setting := range settings {
-		name, value, _ := strings.Cut(setting, "=")
-		field := reflect.ValueOf(&c).Elem().FieldByName(name)
-		if !field.IsValid() {
-			t.Fatalf("Config has no field %q", name)
-		}
-		switch field.Interface().(type) {
-		case Mode:
-			field.Set(reflect.ValueOf(parseMode(t, value)))
-		case time.Duration:
-			field.SetInt(int64(duration(t, value)))
-		case int:
-			field.SetInt(int64(number(t, value)))
-		case float64:
-			x, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			field.SetFloat(x)
-		default:
-			t.Fatalf("field %s has a type that scenarios cannot set", name)
-		}
+		setField(t, setting, &c)
 	}
 	return c
+}
+
+// setField sets the field that a setting names in the first struct that has it.
+func setField(t *testing.T, setting string, structs ...any) {
+	t.Helper()
+	name, value, _ := strings.Cut(setting, "=")
+	var field reflect.Value
+	for _, s := range structs {
+		if field = reflect.ValueOf(s).Elem().FieldByName(name); field.IsValid() {
+			break
+		}
+	}
+	if !field.IsValid() {
+		t.Fatalf("there is no field %q", name)
+	}
+	var err error
+	switch to := field.Addr().Interface().(type) {
+	case *Mode:
+		*to = parseMode(t, value)
+	case encoding.TextUnmarshaler:
+		err = to.UnmarshalText([]byte(value))
+	case *time.Duration:
+		*to = duration(t, value)
+	case *string:
+		*to = value
+	case *int:
+		*to = number(t, value)
+	case *uint64:
+		*to, err = strconv.ParseUint(value, 10, 64)
+	case *float64:
+		*to, err = strconv.ParseFloat(value, 64)
+	case *bool:
+		*to, err = strconv.ParseBool(value)
+	default:
+		t.Fatalf("field %s has a type that scenarios cannot set", name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func parseMode(t *testing.T, s string) Mode {

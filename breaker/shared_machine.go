@@ -68,7 +68,7 @@ func (m *machine) adopt(now time.Duration, a Adoption) {
 			m.move(Closed, Event{Reason: ReasonDisabled, Source: SourceForced})
 		}
 	case held || !stays:
-		m.follow(a.Why, a.Wait, a.Opens)
+		m.follow(a.Why, a.Wait, a.Opens, held)
 	}
 	if !stays {
 		f.past.advance(int64(m.now / time.Second))
@@ -91,8 +91,9 @@ func (m *machine) adoptForce(a Adoption) {
 	}
 }
 
-// follow makes the record's state the machine's, unless the machine's own state stands.
-func (m *machine) follow(grounds Grounds, wait time.Duration, opens int) {
+// follow makes the record's state the machine's, unless the machine's own state stands. released says that a force held
+// the machine until now: what came in under it is forgotten.
+func (m *machine) follow(grounds Grounds, wait time.Duration, opens int, released bool) {
 	f := &m.fleet
 	why := grounds.event()
 	switch f.state {
@@ -111,7 +112,7 @@ func (m *machine) follow(grounds Grounds, wait time.Duration, opens int) {
 			return
 		}
 		m.openStreak, m.wait = opens, wait
-		if m.state != Closed {
+		if m.state != Closed || released {
 			m.move(Closed, why)
 			m.since = f.since
 		}

@@ -23,7 +23,7 @@ func (m *machine) snapshot(start time.Time) Snapshot {
 		s.Share = 1
 	case Open:
 		s.NextProbe = start.Add(m.until)
-		if m.force != ForceNone {
+		if m.force.holds() {
 			s.NextProbe = s.ForceEnds
 		}
 	case HalfOpen:
