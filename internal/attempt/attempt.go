@@ -37,6 +37,7 @@ type Attempter struct {
 	submit  *breaker.Breaker
 	lookup  *breaker.Breaker
 	took    *prometheus.HistogramVec
+	failed  [2]failures // of submits and lookups
 }
 
 // New makes an attempter. took, where not nil, observes how long calls take, in seconds, by lane and outcome.
@@ -74,7 +75,11 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 		answer.Sent = answer.Sent || answer.Outcome == order.OutcomeUnknown
 		answer.Outcome, answer.Reason = order.OutcomeCancelled, order.Shutdown
 	}
-	a.submit.DoneAt(start.Add(answer.Took), permit, result(answer.Outcome, answer.Probe, answer.OneInstance))
+	showed := result(answer.Outcome, answer.Probe, answer.OneInstance)
+	if showed == breaker.Failure { // noted first: whoever hears of the breaker's move asks for it
+		a.failed[0].add(Failure{start.Add(answer.Took), o.Number, answer.Outcome, answer.Reason, answer.Status, answer.Detail})
+	}
+	a.submit.DoneAt(start.Add(answer.Took), permit, showed)
 	a.observe(lane, answer.Outcome, answer.Took)
 	return answer
 }
@@ -142,7 +147,11 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 	if ctx.Err() != nil && f.Verdict == order.VerdictNone {
 		f.Verdict, f.Outcome, f.Reason = order.VerdictRefused, order.OutcomeCancelled, order.Shutdown
 	}
-	a.lookup.DoneAt(start.Add(f.Took), permit, result(f.Outcome, f.Probe, f.OneInstance))
+	showed := result(f.Outcome, f.Probe, f.OneInstance)
+	if showed == breaker.Failure {
+		a.failed[1].add(Failure{start.Add(f.Took), o.Number, f.Outcome, f.Reason, f.Status, f.Detail})
+	}
+	a.lookup.DoneAt(start.Add(f.Took), permit, showed)
 	a.observe(lane, f.Outcome, f.Took)
 	return f
 }
