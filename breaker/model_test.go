@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"flag"
 	"testing"
 	"time"
 )
@@ -403,17 +404,22 @@ func compare(t *testing.T, step int, now time.Duration, b *Breaker, d *model) {
 	}
 }
 
+// modelSteps is how many steps the comparison with the model takes in all: a quarter of a million in the usual run;
+// go test ./breaker -run Model -model.steps 10000000 -v for a long one.
+var modelSteps = flag.Int("model.steps", 240_000, "steps of the comparison with the naive model")
+
 // TestBreakerAgreesWithTheNaiveModelOnRandomSteps is the fuzz target on seeded inputs, long enough to open, ramp,
 // lose permits and close many times.
 func TestBreakerAgreesWithTheNaiveModelOnRandomSteps(t *testing.T) {
 	t.Parallel()
-	runs := 400
+	const length = 600
+	total := *modelSteps
 	if testing.Short() {
-		runs = 100
+		total = min(total, 60_000)
 	}
-	for seed := range runs {
+	for seed := range (total + length - 1) / length {
 		rnd := seeded(uint64(seed))
-		steps := make([]byte, 600)
+		steps := make([]byte, length)
 		for i := range steps {
 			steps[i] = byte(rnd.Uint32())
 			if steps[i]&7 == 7 && rnd.IntN(4) > 0 { // long pauses are rare, calls are common
@@ -425,5 +431,9 @@ func TestBreakerAgreesWithTheNaiveModelOnRandomSteps(t *testing.T) {
 			shape[i] = byte(rnd.Uint32())
 		}
 		runAgainstModel(t, fuzzConfig(shape), steps)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
 	}
+	t.Logf("%d steps, no difference", (total+length-1)/length*length)
 }
