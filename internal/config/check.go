@@ -44,6 +44,7 @@ func (l *loader) check() {
 			l.stands("kafka.session_timeout"), l.stands("kafka.heartbeat")),
 		"at most "+formatDuration(longest), "kafka.session_timeout", "kafka.heartbeat")
 	l.checkRoutes(c.Routes)
+	l.checkAlerts(c.Alerts.Webhooks)
 	l.files()
 }
 

@@ -10,6 +10,7 @@ type Config struct {
 	HTTP     HTTP     `yaml:"http" help:"Metrics, health and readiness."`
 	Log      Log      `yaml:"log" help:"Logs, on standard error."`
 	Shutdown Shutdown `yaml:"shutdown" help:"How a worker stops."`
+	Alerts   Alerts   `yaml:"alerts" help:"Who is told of the moves of breakers, beside logs, metrics and the record."`
 	Routes   []Route  `yaml:"routes" need:"true" help:"One topic to one downstream each."`
 }
 

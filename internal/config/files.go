@@ -24,6 +24,7 @@ func (l *loader) files() {
 	if text, ok := l.secretFile("postgres.password_file", c.Postgres.PasswordFile); ok {
 		c.Postgres.URL = withPassword(c.Postgres.URL, text)
 	}
+	l.webhookFiles(c.Alerts.Webhooks)
 	if c.Kafka.TLS.Enabled {
 		l.tlsFiles("kafka.tls", c.Kafka.TLS.files())
 	}

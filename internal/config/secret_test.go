@@ -32,6 +32,9 @@ redis:
   url: redis://C4NARY-user:C4NARY2@redis.internal:6379/0
 postgres:
   url: postgres://u:C4NARY3@pg.internal:5432/db?sslmode=disable&sslpassword=C4NARY4
+alerts:
+  webhooks:
+    - {name: ops, form: dingtalk, url: "https://oapi.example/robot/C4NARY9?access_token=C4NARY10", secret: C4NARY11}
 routes:
   - name: wallet
     topic: orders.in
@@ -108,6 +111,14 @@ func TestNoMessageShowsASecret(t *testing.T) {
 		{"X-Api-Key: C4NARY6", `Idempotency-Key: C4NARY`},
 		{"X-Api-Key: C4NARY6", `X-Api-Key: {a: C4NARY}`},
 		{"X-Api-Key: C4NARY6", `X-Api-Key: "{C4NARY}"`},
+		{"https://oapi.example/robot/C4NARY9", "http://oapi.example/robot/C4NARY9"},
+		{"https://oapi.example/robot/C4NARY9", "https://C4NARY@oapi.example/robot/C4NARY9"},
+		{"https://oapi.example/robot/C4NARY9", "ftp://oapi.example/robot/C4NARY9"},
+		{"https://oapi.example/robot/C4NARY9", "C4NARY"},
+		{"https://oapi.example/robot/C4NARY9", "https://oapi.example:99999/C4NARY9"},
+		{"https://oapi.example/robot/C4NARY9", "https://oapi.example/%zzC4NARY9"},
+		{"form: dingtalk", "form: slack"},
+		{"form: dingtalk", "form: dingtalk, url_file: /x, secret_file: /y"},
 	} {
 		text := strings.Replace(secretive, x.from, x.to, 1)
 		if text == secretive {

@@ -66,7 +66,7 @@ prints what is in force, secrets hidden, and ` + "`spillway config schema`" + ` 
 - A list may be written as one text with commas. Blanks around an entry and empty entries do not count.
 - A value left empty in the file is refused. A section left empty keeps its defaults.
 - A variable overrides the file, by the same rules. An empty variable, or one of blanks alone, is taken as not set.
-  Routes are overridden by name, in capitals and with _ for -. Lists of rules and headers have no variables.
+  Routes are overridden by name, in capitals and with _ for -. Lists of rules, headers and webhooks have no variables.
 - A variable that begins with ` + "`SPILLWAY_`" + ` and names no setting is refused, but for ` + "`SPILLWAY_CONFIG`" + ` (the file's path),
   ` + "`SPILLWAY_POSTGRES_BIN`, `SPILLWAY_TEST_*`" + ` and those that Kubernetes makes for services.
 - Secrets are never printed: not in messages, logs or dumps. They may come from the file, the environment, or a file of their own.
