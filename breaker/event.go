@@ -78,7 +78,7 @@ type Totals struct {
 	Late         uint64 // probes reported a second time or after their deadline, also counted by kind above
 	Lost         uint64 // probes that reached their deadline without a report
 	Opened       uint64 // moves to open
-	Refused      uint64 // calls refused
+	Refused      uint64 // calls refused; a call under way may be among them and be admitted after all
 	WouldRefuse  uint64 // calls that enforce mode would have refused
 	ForcedStates uint64 // forces put on
 }

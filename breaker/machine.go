@@ -55,6 +55,7 @@ type machine struct {
 	unit func() float64 // evenly drawn from [0, 1)
 
 	now        time.Duration
+	secondEnds time.Duration // when the ring's current bucket ends
 	mode       Mode
 	state      State
 	generation uint64
@@ -92,7 +93,11 @@ func newMachine(cfg Config, unit func() float64) machine {
 // tick makes everything happen that time alone decides. It comes first in every step.
 func (m *machine) tick(now time.Duration) {
 	m.now = max(m.now, now)
-	m.ring.advance(int64(m.now / time.Second))
+	if m.now >= m.secondEnds {
+		second := int64(m.now / time.Second)
+		m.ring.advance(second)
+		m.secondEnds = time.Duration(second+1) * time.Second
+	}
 	if m.force != ForceNone {
 		if m.now >= m.forceEnds {
 			m.release()
@@ -163,6 +168,9 @@ func (m *machine) refuse() (Permit, bool) {
 
 // done takes the result of one call.
 func (m *machine) done(now time.Duration, p Permit, result Result) {
+	if m.plain(now, p, result) {
+		return
+	}
 	m.tick(now)
 	if p.place.kind() == permitNone {
 		return
@@ -186,6 +194,29 @@ func (m *machine) done(now time.Duration, p Permit, result Result) {
 		m.probeResult(p, result)
 	case permitShadow, permitNone:
 	}
+}
+
+// plain takes the commonest result the short way: the success of a closed breaker, in the second of the last step, while
+// both windows hold their minimum already. It reports whether it did; otherwise nothing has changed.
+func (m *machine) plain(now time.Duration, p Permit, result Result) bool {
+	if result != Success || m.state != Closed || p.generation != m.generation || p.place != place(permitClosed) ||
+		m.force != ForceNone || m.mode == ModeDisabled || now < m.now || now >= m.secondEnds ||
+		m.cfg.SlowCall > 0 && now-p.start > m.cfg.SlowCall {
+		return false
+	}
+	r := &m.ring
+	if r.failure.samples < m.cfg.FailureMinCalls || r.slow.samples < m.cfg.SlowMinCalls {
+		return false
+	}
+	m.now = now
+	r.buckets[r.at].samples++
+	r.failure.samples++
+	r.slow.samples++
+	m.streak = 0
+	m.good++
+	m.reported++
+	m.totals.Successes++
+	return true
 }
 
 // settled is how many permits will not be heard of again: reported, or probes counted lost.
