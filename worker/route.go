@@ -25,16 +25,20 @@ const callMargin = time.Second
 
 // route is one bulkhead: everything between a topic and its downstream.
 type route struct {
-	cfg      *config.Route
-	group    *kafka.Group
-	lane     *consumer.Lane
-	replay   *replay.Engine
-	scanner  *compensator.Scanner
-	permits  *permit.Pool
-	breakers [2]*breaker.Breaker // of submit and lookup
-	m        *routeMetrics
-	log      *slog.Logger
+	cfg       *config.Route
+	group     *kafka.Group
+	lane      *consumer.Lane
+	replay    *replay.Engine
+	scanner   *compensator.Scanner
+	permits   *permit.Pool
+	breakers  [2]*breaker.Breaker // in the order of endpoints
+	attempter *attempt.Attempter
+	m         *routeMetrics
+	log       *slog.Logger
 }
+
+// endpoints are what a route has breakers for.
+func endpoints() [2]string { return [...]string{"submit", "lookup"} }
 
 func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	r := &route{cfg: cfg, log: w.opts.Logger.With(slog.String("route", cfg.Name))}
@@ -56,11 +60,12 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	}
 	r.permits = permit.New(permits)
 	var err error
-	for i, endpoint := range []string{"submit", "lookup"} {
+	for i, endpoint := range endpoints() {
 		key := breaker.Key{Service: cfg.Name, Endpoint: endpoint}
 		if r.breakers[i], err = breaker.New(key, BreakerConfig(cfg), nil, func(e breaker.Event) {
 			w.health.moves.note(e)
 			r.breakerMoved(e)
+			w.notifier.Notify(r.breakerEvent(w.owner, e))
 		}); err != nil {
 			return nil, fmt.Errorf("breaker: %w", err)
 		}
@@ -68,6 +73,7 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	r.m = newRouteMetrics(cfg.Name, w.opts.Registry, r.permits, r.breakers[:])
 	attempter := attempt.New(attempt.Config{Submit: cfg.Downstream.Timeout, Lookup: cfg.Downstream.LookupTimeout},
 		r.permits, handler, r.breakers[0], r.breakers[1], r.m.took)
+	r.attempter = attempter
 
 	r.replay, err = replay.New(replay.Config{
 		Route: cfg.Name, Owner: w.owner, InFlight: cfg.Permits.Limit, Batch: cfg.Replay.Batch,

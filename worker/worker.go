@@ -19,6 +19,7 @@ import (
 	"spillway/breaker/fleet"
 	"spillway/consumer"
 	"spillway/internal/config"
+	"spillway/internal/notify"
 	"spillway/internal/postgres"
 	"spillway/internal/redis"
 	"spillway/order"
@@ -56,6 +57,8 @@ type Worker struct {
 	sharer *fleet.Sharer
 	health *health
 	listen net.Listener
+
+	notifier *notify.Notifier
 }
 
 // New checks what the worker stands on: the database must be there with the schema of this version. Redis and Kafka
@@ -90,6 +93,10 @@ func (w *Worker) open(ctx context.Context) (err error) {
 		return err
 	}
 	w.redis, err = redis.Open(redis.Config{URL: w.cfg.Redis.URL.Reveal(), Prefix: w.cfg.Redis.Prefix})
+	if err != nil {
+		return err
+	}
+	w.notifier, err = w.newNotifier()
 	if err != nil {
 		return err
 	}
@@ -184,6 +191,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	server.Go(func() error { w.watch(serving); return nil })
 	server.Go(func() error { return w.sharer.Run(serving) })
+	server.Go(func() error { return w.notifier.Run(serving) })
 
 	parts, working := errgroup.WithContext(ctx)
 	for _, r := range w.routes {
