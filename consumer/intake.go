@@ -259,13 +259,16 @@ func (g *generation) start(working context.Context, w *work, inTime bool) {
 	if inTime {
 		g.gate.Permit(false)
 	}
-	lost := w.lost || time.Since(w.leasedAt) > g.cfg.Lease-g.cfg.CallBudget
+	now := time.Now()
+	// Both clocks are asked: the monotonic one stands still while a machine is suspended, the database's does not.
+	age := max(now.Sub(w.leasedAt), now.Round(0).Sub(w.leasedAt.Round(0)))
+	lost := w.lost || age > g.cfg.Lease-g.cfg.CallBudget
 	if !lost {
 		g.flying++
 		w.order.Due = w.leasedAt.Add(g.cfg.Lease)
 	}
-	g.gate.Started(time.Now(), 1, w.size)
-	if g.ready.len() <= g.gate.Ahead(time.Now())/2 {
+	g.gate.Started(now, 1, w.size)
+	if g.ready.len() <= g.gate.Ahead(now)/2 {
 		g.admit.set()
 	}
 	g.wake()

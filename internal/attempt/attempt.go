@@ -60,7 +60,8 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}
 	start := time.Now()
-	if !o.Due.IsZero() && o.Due.Sub(start) < a.cfg.Submit {
+	// Both clocks are asked: the monotonic one stands still while a machine is suspended, the database's does not.
+	if left := min(o.Due.Sub(start), o.Due.Round(0).Sub(start.Round(0))); !o.Due.IsZero() && left < a.cfg.Submit {
 		// The lease could be over before the call is: somebody else may look the order up and send it meanwhile.
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded}
 	}
