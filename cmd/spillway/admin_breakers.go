@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"spillway/internal/admin"
@@ -35,6 +36,9 @@ FAILURES and SLOW are bad results of all in the rule's window; STREAK is failure
 that is admitted: 100% closed, 0% open, in between while it ramps. OPENED and REFUSED count since the worker's start. An
 open breaker is no failure of this command.
 
+LAST 24H comes from PostgreSQL and is about all workers: the openings of each breaker, how many workers had them, the time in
+which at least one was open, and the rule behind the latest opening. Without PostgreSQL the rest is shown all the same.
+
   spillway admin breakers list --worker http://10.0.0.7:9464 --worker http://10.0.0.8:9464
 
 Exit codes: 0 done, 1 if any worker did not answer, 2 for mistakes on the command line or in the settings.`
@@ -63,7 +67,12 @@ func (c *breakersListCmd) Run(s *surroundings) error {
 		}
 		workers = []string{own}
 	}
-	fleet := admin.AskBreakers(ctx, workers, time.Duration(c.Timeout))
+	var fleet admin.FleetBreakers
+	var asking sync.WaitGroup
+	asking.Go(func() { fleet = admin.AskBreakers(ctx, workers, time.Duration(c.Timeout)) })
+	history, historyError := c.history(ctx, cfg)
+	asking.Wait()
+	fleet.History, fleet.HistoryError = history, historyError
 	if c.JSON {
 		err = admin.WriteJSON(s.out, fleet)
 	} else {

@@ -406,6 +406,14 @@ func TestBreakersOfSeveralWorkersAreListed(t *testing.T) {
 	if fleet.Missing() != 4 {
 		t.Errorf("%d missing: %+v", fleet.Missing(), fleet)
 	}
+	fleet.History = Histories([]desk.BreakerSummary{
+		{Route: "wallet", Endpoint: "lookup", Open: time.Minute},
+		{
+			Route: "wallet", Endpoint: "submit", Openings: 6, Workers: 2, LastOpened: start.Add(-10 * time.Second), LastReason: "failure-rate",
+			Open: 17 * time.Minute,
+		},
+	})
+	fleet.HistoryError = "ping postgres: \x1b"
 	var out bytes.Buffer
 	if err := errors.Join(fleet.WriteTable(&out, start), WriteJSON(&out, fleet)); err != nil {
 		t.Fatal(err)

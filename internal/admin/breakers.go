@@ -60,7 +60,10 @@ type Window struct {
 
 // FleetBreakers is what several workers said.
 type FleetBreakers struct {
-	Workers []WorkerAnswer `json:"workers"`
+	Workers []WorkerAnswer   `json:"workers"`
+	History []BreakerHistory `json:"last_24h"` // never null
+	// HistoryError is why PostgreSQL did not tell the history.
+	HistoryError string `json:"last_24h_error,omitempty"`
 }
 
 // WorkerAnswer is what one worker said, or why it said nothing.
@@ -112,7 +115,7 @@ func AskBreakers(ctx context.Context, addresses []string, timeout time.Duration)
 		Transport:     &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: timeout},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	out := FleetBreakers{Workers: make([]WorkerAnswer, len(addresses))}
+	out := FleetBreakers{Workers: make([]WorkerAnswer, len(addresses)), History: []BreakerHistory{}}
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
@@ -181,6 +184,14 @@ func (f FleetBreakers) WriteTable(w io.Writer, now time.Time) error {
 	}
 	if err := t.flush(); err != nil {
 		return err
+	}
+	if err := writeHistory(w, f.History, now); err != nil {
+		return err
+	}
+	if f.HistoryError != "" {
+		if _, err := fmt.Fprintf(w, "no history from PostgreSQL: %s\n", Printable(f.HistoryError)); err != nil {
+			return err
+		}
 	}
 	for _, a := range f.Workers {
 		if a.Error == "" {
