@@ -157,7 +157,7 @@ func TestABreakerThatOpensIsWrittenDownAndToldToEveryWebhook(t *testing.T) {
 	proxy.Stall()
 	begin := time.Now()
 	for i := range 300 {
-		w.notifier.Notify(desk.BreakerEvent{Route: "wallet", Endpoint: "lookup", To: "open", Generation: uint64(i), At: begin}) //nolint:gosec // small
+		w.notifier.Notify(desk.BreakerEvent{Route: "wallet", Endpoint: "lookup", To: "open", Generation: uint64(i), At: begin})
 	}
 	if d := time.Since(begin); d > time.Second {
 		t.Errorf("telling took %v without Postgres", d)

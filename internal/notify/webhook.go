@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,10 +125,8 @@ func (h *hook) judgeCode(body []byte, code, message string, passing ...int64) er
 	if words != "" {
 		s += ": " + plain(h.clean(words), maxNote)
 	}
-	for _, p := range passing {
-		if n == p {
-			return errors.New(s)
-		}
+	if slices.Contains(passing, n) {
+		return errors.New(s)
 	}
 	return &finalError{s}
 }

@@ -60,7 +60,7 @@ func (c *eventColumns) add(e *desk.BreakerEvent, now time.Time) error {
 		return err
 	}
 	c.age = append(c.age, micros(now.Sub(e.At)))
-	c.generation = append(c.generation, int64(min(e.Generation, math.MaxInt64))) //nolint:gosec // min bounds it
+	c.generation = append(c.generation, int64(min(e.Generation, math.MaxInt64)))
 	c.window, c.wait = append(c.window, micros(e.Window)), append(c.wait, micros(e.Wait))
 	c.samples, c.failures = append(c.samples, int64(e.Samples)), append(c.failures, int64(e.Failures))
 	c.slow = append(c.slow, int64(e.Slow))
@@ -121,7 +121,7 @@ func (s *Store) BreakerEvents(ctx context.Context, f desk.BreakerEventFilter) ([
 			&e.Samples, &e.Failures, &e.Slow, &e.Rate, &e.Bound, &e.Threshold, &wait, &e.Operator, &e.Note, &calls,
 		}
 		return s.each(ctx, listEventsSQL, args, targets, func() error {
-			e.Generation = uint64(max(0, generation)) //nolint:gosec // max bounds it
+			e.Generation = uint64(max(0, generation))
 			e.Window, e.Wait = time.Duration(window)*time.Microsecond, time.Duration(wait)*time.Microsecond
 			e.Errors = nil
 			if err := json.Unmarshal(calls, &e.Errors); err != nil {
@@ -155,7 +155,7 @@ func (s *Store) BreakerSummary(ctx context.Context, window time.Duration) ([]des
 		args := planned([]any{2 * micros(window), maxSummarized})
 		targets := []any{&e.At, &e.Worker, &e.Route, &e.Endpoint, &e.From, &e.To, &e.Reason, &generation, &wait, &now}
 		return s.each(ctx, summarizeSQL, args, targets, func() error {
-			e.Generation = uint64(max(0, generation)) //nolint:gosec // max bounds it
+			e.Generation = uint64(max(0, generation))
 			e.Wait = time.Duration(wait) * time.Microsecond
 			events = append(events, e)
 			return nil
