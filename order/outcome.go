@@ -130,6 +130,9 @@ type Answer struct {
 	Sent       bool          // whether anything may have left this machine
 	Probe      bool          // whether the breaker let it through as a probe
 
+	// RequestID is what the service called the request, where it said so. It is for people.
+	RequestID string
+
 	// OneInstance says that the call failed at one of several instances of the service while the others are well: what
 	// follows for the order is the same, but the service's breaker takes no notice.
 	OneInstance bool
@@ -193,5 +196,6 @@ type Finding struct {
 	Took       time.Duration
 	Probe      bool
 
-	OneInstance bool // as in Answer
+	RequestID   string // as in Answer
+	OneInstance bool   // as in Answer
 }

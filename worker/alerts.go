@@ -77,6 +77,6 @@ func (r *route) breakerEvent(worker string, e breaker.Event) desk.BreakerEvent {
 
 func callError(f attempt.Failure) desk.CallError {
 	return desk.CallError{
-		At: f.At.UTC(), Number: f.Number, Outcome: f.Outcome.String(), Reason: string(f.Reason), Status: f.Status, Detail: f.Detail,
+		At: f.At.UTC(), Number: f.Number, RequestID: f.RequestID, Outcome: f.Outcome.String(), Reason: string(f.Reason), Status: f.Status, Detail: f.Detail,
 	}
 }

@@ -78,7 +78,10 @@ func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order)
 	}
 	showed := result(answer.Outcome, answer.Probe, answer.OneInstance)
 	if showed == breaker.Failure { // noted first: whoever hears of the breaker's move asks for it
-		a.failed[0].add(Failure{start.Add(answer.Took), o.Number, answer.Outcome, answer.Reason, answer.Status, answer.Detail})
+		a.failed[0].add(Failure{
+			At: start.Add(answer.Took), Number: o.Number, RequestID: answer.RequestID, Outcome: answer.Outcome,
+			Reason: answer.Reason, Status: answer.Status, Detail: answer.Detail,
+		})
 	}
 	a.submit.DoneAt(start.Add(answer.Took), permit, showed)
 	a.observe(lane, answer.Outcome, answer.Took)
@@ -150,7 +153,10 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 	}
 	showed := result(f.Outcome, f.Probe, f.OneInstance)
 	if showed == breaker.Failure {
-		a.failed[1].add(Failure{start.Add(f.Took), o.Number, f.Outcome, f.Reason, f.Status, f.Detail})
+		a.failed[1].add(Failure{
+			At: start.Add(f.Took), Number: o.Number, RequestID: f.RequestID, Outcome: f.Outcome,
+			Reason: f.Reason, Status: f.Status, Detail: f.Detail,
+		})
 	}
 	a.lookup.DoneAt(start.Add(f.Took), permit, showed)
 	a.observe(lane, f.Outcome, f.Took)

@@ -23,6 +23,8 @@ type Failure struct {
 	Reason  order.Reason
 	Status  int
 	Detail  string // cut to 200 bytes
+
+	RequestID string // what the service called the request, where it said so; cut to 128 bytes
 }
 
 // failures remembers the last failed calls of one endpoint. It is safe for concurrent use; its zero value has none.
@@ -35,6 +37,7 @@ type failures struct {
 func (f *failures) add(x Failure) {
 	// Cloned, so that five failures don't keep whole records and answers in memory.
 	x.Number = strings.Clone(shorten(x.Number, maxFailureLabel))
+	x.RequestID = strings.Clone(shorten(x.RequestID, maxFailureLabel))
 	x.Detail = strings.Clone(shorten(x.Detail, maxFailureText))
 	f.mu.Lock()
 	defer f.mu.Unlock()

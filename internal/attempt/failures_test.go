@@ -37,7 +37,7 @@ func TestTheLastFailedCallsAreKnownWhenTheBreakerOpens(t *testing.T) {
 			case 2:
 				return order.Answer{Outcome: order.OutcomeRejected}
 			}
-			return order.Answer{Outcome: order.OutcomeUnknown, Reason: order.Upstream5xx, Status: 502, Detail: strings.Repeat("é", 150) + fmt.Sprint(n)}
+			return order.Answer{Outcome: order.OutcomeUnknown, Reason: order.Upstream5xx, Status: 502, RequestID: fmt.Sprint("req-", n), Detail: strings.Repeat("é", 150) + fmt.Sprint(n)}
 		},
 		lookup: func(context.Context, *order.Order) order.Finding {
 			return order.Finding{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed, Detail: "refused"}
@@ -55,6 +55,7 @@ func TestTheLastFailedCallsAreKnownWhenTheBreakerOpens(t *testing.T) {
 	}
 	for i, f := range seen {
 		if f.Number != fmt.Sprint("A-", i+4) || f.Outcome != order.OutcomeUnknown || f.Reason != order.Upstream5xx || f.Status != 502 ||
+			f.RequestID != fmt.Sprint("req-", i+5) ||
 			len(f.Detail) > 200 || !strings.HasSuffix(f.Detail, "é...") || time.Since(f.At) > time.Minute {
 			t.Errorf("failure %d: %+v", i, f)
 		}

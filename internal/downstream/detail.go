@@ -116,6 +116,24 @@ func lowerASCII(s string) string {
 	return string(b)
 }
 
+// maxRequestID bounds what is kept of a service's name for a request, in bytes.
+const maxRequestID = 128
+
+// requestID is a service's name for a request as it may be shown: nothing secret, printable, cut to maxRequestID.
+func (r *redactor) requestID(s string) string {
+	if s == "" {
+		return ""
+	}
+	if len(s) > quoteWindow {
+		s = s[:quoteWindow]
+	}
+	s = printable(r.clean(s))
+	if len(s) > maxRequestID {
+		s = strings.ToValidUTF8(s[:maxRequestID], "")
+	}
+	return s
+}
+
 // quoteWindow bounds how much of an answer is cleaned for its detail, in bytes. It is well above the largest secret
 // beside a whole detail, so that a secret is not split by the cut.
 const quoteWindow = 16 << 10

@@ -142,6 +142,7 @@ func (h *HTTP) Submit(ctx context.Context, o *order.Order) (a order.Answer) {
 		a.Detail = statusLine(r.status)
 	} else {
 		a.Detail = h.secrets.answer(r.status, r.body)
+		a.RequestID = h.secrets.requestID(r.requestID)
 	}
 	h.free(r)
 	return a
@@ -174,6 +175,9 @@ func (h *HTTP) Lookup(ctx context.Context, o *order.Order) (f order.Finding) {
 	f = h.rules.verdict(r.reply)
 	f.Took = took
 	f.Detail = h.secrets.answer(r.status, r.body)
+	if f.Outcome != order.OutcomeSucceeded {
+		f.RequestID = h.secrets.requestID(r.requestID)
+	}
 	h.free(r)
 	return f
 }
@@ -256,7 +260,8 @@ type failed struct {
 // received is a complete answer and the buffer that holds it.
 type received struct {
 	reply
-	buf *bytes.Buffer
+	buf       *bytes.Buffer
+	requestID string // its X-Request-Id, as it came
 }
 
 // do sends the request and reads its answer to the end, so that the connection can be used again. The caller frees
@@ -271,6 +276,7 @@ func (h *HTTP) do(ctx context.Context, req *http.Request, t *trail) (received, *
 	r := received{buf: h.buffers.Get().(*bytes.Buffer)} //nolint:errcheck // the pool holds nothing else
 	r.status = resp.StatusCode
 	r.retryAfter = retryAfter(resp.Header, time.Now())
+	r.requestID = resp.Header.Get("X-Request-Id")
 	err = h.read(r.buf, resp.Body)
 	if closeErr := resp.Body.Close(); err == nil {
 		err = closeErr
