@@ -49,7 +49,9 @@ func child() int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	w, err := worker.New(ctx, cfg, worker.Options{Logger: log, Trace: crasher(os.Getenv("DRILL_CRASH"))})
+	w, err := worker.New(ctx, cfg, worker.Options{
+		Logger: log, Trace: crasher(os.Getenv("DRILL_CRASH")), Handlers: handlers(cfg.Routes[0].Downstream.URL.Reveal()),
+	})
 	if err != nil {
 		log.Error("worker", slog.Any("error", err))
 		return 1
@@ -95,6 +97,7 @@ type world struct {
 	topicConfigs           map[string]string
 	env                    []string
 	route                  string                          // more settings of the route, YAML indented by four
+	breaker                string                          // a line of the route's settings, in place of the usual one
 	wrap                   func(http.Handler) http.Handler // around the wallet
 }
 
@@ -138,7 +141,10 @@ func newRig(t *testing.T, w world) *rig {
 		prefix = prefix[len(prefix)-40:]
 	}
 	r.config = filepath.Join(t.TempDir(), "spillway.yaml")
-	yaml := fmt.Sprintf(settings, w.kafka, w.redis, prefix, w.postgres, route, r.topic, "g-"+r.topic, server.URL) + w.route
+	if w.breaker == "" {
+		w.breaker = "    breaker: {open_wait: 1s, open_wait_max: 2s, ramp_step: 300ms}"
+	}
+	yaml := fmt.Sprintf(settings, w.kafka, w.redis, prefix, w.postgres, route, r.topic, "g-"+r.topic, w.breaker, server.URL) + w.route
 	if err := os.WriteFile(r.config, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +165,7 @@ routes:
     group: %s
     number: {from: value, pointer: /order_no}
     lease: 4s
-    breaker: {open_wait: 1s, open_wait_max: 2s, ramp_step: 300ms}
+%s
     replay: {delay: 200ms, delay_max: 1s, lease: 4s, patience: 2s}
     compensate: {after: 500ms, grace: 1500ms, delay: 300ms, delay_max: 1s, interval: 200ms}
     watch: 1s
