@@ -31,7 +31,7 @@ func TestRushOfRefusalsSeesTheEndOfTheWaitSevenRefusalsLateAtMost(t *testing.T) 
 		if late >= refusalsPerLook {
 			t.Errorf("%d refusals after the wait", late)
 		}
-		if s := b.Snapshot(); s.Totals.Refused != uint64(1000+late) || s.Totals.Admitted != 2 { //nolint:gosec // small
+		if s := b.Snapshot(); s.Totals.Refused != uint64(1000+late) || s.Totals.Admitted != 2 {
 			t.Errorf("refused %d, admitted %d: want %d and 2", s.Totals.Refused, s.Totals.Admitted, 1000+late)
 		}
 	})

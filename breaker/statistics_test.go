@@ -85,8 +85,8 @@ func TestBoundCostsFewCallsWhereTheServiceIsReallyBad(t *testing.T) {
 	}
 }
 
-// fullTable runs the whole table of what the bound costs and saves, a thousand trials a cell, some minutes long:
-// go test ./breaker -run WholeTable -table -v
+// fullTable runs the whole table of what the bound costs and saves, a thousand trials a cell, in some twenty seconds:
+// go test ./breaker -run WholeTable -table -v.
 var fullTable = flag.Bool("table", false, "run the whole statistical table")
 
 // TestWholeTableOfTripsIsReproduced measures, for each true failure rate and rate of calls, how many of a thousand runs
@@ -139,7 +139,7 @@ func measure(t *testing.T, rate float64, perSecond int, z float64, trials int) (
 	for w := range workers {
 		running.Go(func() {
 			for i := w; i < trials; i += workers {
-				took[i] = openedAfter(t, rate, perSecond, z, seeded(uint64(i))) //nolint:gosec // small
+				took[i] = openedAfter(t, rate, perSecond, z, seeded(uint64(i)))
 			}
 		})
 	}
