@@ -156,11 +156,17 @@ func TestABreakerThatOpensIsWrittenDownAndToldToEveryWebhook(t *testing.T) {
 	// Without Postgres a breaker moves as fast as ever, and the worker ends in time.
 	proxy.Stall()
 	begin := time.Now()
-	for i := range 300 {
-		w.notifier.Notify(desk.BreakerEvent{Route: "wallet", Endpoint: "lookup", To: "open", Generation: uint64(i), At: begin})
+	b := w.routes[0].breakers[1]
+	for range 200 {
+		for _, force := range []breaker.Force{breaker.ForceOpen, breaker.ForceNone} {
+			if err := b.Force(force, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			b.Ready()
+		}
 	}
 	if d := time.Since(begin); d > time.Second {
-		t.Errorf("telling took %v without Postgres", d)
+		t.Errorf("moving took %v without Postgres", d)
 	}
 	stop()
 	select {
