@@ -9,6 +9,12 @@
 //	err := call()
 //	b.Done(permit, resultOf(err))
 //
+// [New] with a zero [Config] is a good start; the package's example is a whole caller. A [Set] holds a breaker for each
+// (service, endpoint). ModeObserve counts what would be refused and refuses nothing, until the numbers of Snapshot have
+// shown what the thresholds do. The listener given to New is told every move with its evidence; Force is for operators.
+// Whoever has the time already uses AllowAt and DoneAt, which spare the clock. The package imports the standard library
+// only.
+//
 // # The states
 //
 //	         a rule of the windows, or too many failures in a row
@@ -26,12 +32,13 @@
 //
 // # What it promises
 //
-//   - It is never stuck. Open ends with its wait and a force with its expiry; a probe that is never reported is counted
+//   - It is never stuck. Open ends with its wait, shared or not, and a force with its expiry; a probe that is never reported is counted
 //     failed at Config.PermitDeadline and its slot is free again; a probe reported as Ignored frees its slot at once.
 //     Nothing but a call, a report or a snapshot is needed to move it: there is no timer to lose.
 //   - Each state has a generation, carried by its permits. The result of a call that began in an earlier generation is
 //     counted in Totals and decides nothing.
-//   - Allow and Done start no goroutine, allocate nothing and do no I/O. Refusing costs a few atomic operations.
+//   - Allow and Done start no goroutine, allocate nothing and do no I/O. Refusing costs a few atomic operations; in a rush
+//     of refusals most do not even read the clock (see Allow for what that means).
 //   - Every move is told to a listener with the rule, the counts it saw and the threshold, outside the lock.
 //
 // # What it does not do
