@@ -81,6 +81,9 @@ type genericEvent struct {
 	Errors     []desk.CallError `json:"errors"`
 }
 
+// maxField bounds each text of others in a generic message, in bytes.
+const maxField = 512
+
 // genericMessage is the body for a generic webhook.
 type genericMessage struct {
 	Kind       string         `json:"kind"`
@@ -97,10 +100,11 @@ func generic(events []desk.BreakerEvent, rest int) genericMessage {
 			At: e.At.UTC(), Worker: e.Worker, Route: e.Route, Endpoint: e.Endpoint, From: e.From, To: e.To, Reason: e.Reason,
 			Source: e.Source, Mode: e.Mode, Generation: e.Generation, WindowMS: e.Window.Milliseconds(), Samples: e.Samples,
 			Failures: e.Failures, Slow: e.Slow, Rate: e.Rate, Bound: e.Bound, Threshold: e.Threshold,
-			WaitMS: e.Wait.Milliseconds(), Operator: e.Operator, Note: e.Note, Errors: []desk.CallError{},
+			WaitMS: e.Wait.Milliseconds(), Operator: plain(e.Operator, maxField), Note: plain(e.Note, maxField), Errors: []desk.CallError{},
 		}
 		for _, c := range e.Errors {
 			c.At = c.At.UTC()
+			c.Number, c.RequestID, c.Detail = plain(c.Number, maxField), plain(c.RequestID, maxField), plain(c.Detail, maxField)
 			g.Errors = append(g.Errors, c)
 		}
 		m.Events = append(m.Events, g)

@@ -98,6 +98,22 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
+func TestTheWebhooksPageShowsTheGenericBodyAsItIs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := os.ReadFile("testdata/generic.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := bytes.Cut(request, []byte("\n\n"))
+	if !bytes.Contains(page, append([]byte("```json\n"), append(body, "```\n"...)...)) {
+		t.Error("docs/webhooks.md does not hold the body of testdata/generic.txt")
+	}
+}
+
 func TestFormsHaveNames(t *testing.T) {
 	t.Parallel()
 	for f := Generic; f <= WeCom; f++ {
