@@ -240,4 +240,22 @@ func TestAnOrderGivenWhileNoWorkerRunsIsTakenByThoseThatStart(t *testing.T) {
 	if s := again.Snapshot(); s.Force != breaker.ForceObserve || s.Totals.WouldRefuse == 0 {
 		t.Errorf("observing: %+v", s)
 	}
+
+	c.do(exitOK, "force-close", "wallet/submit", "--reason", "we bear it", "--for", "1h")
+	fail := func(n int) (admitted int) {
+		for range n {
+			if permit, ok := again.Allow(); ok {
+				admitted++
+				again.Done(permit, breaker.Failure)
+			}
+		}
+		return admitted
+	}
+	if n := fail(40); n != 40 {
+		t.Errorf("forced closed, %d of 40 calls passed", n)
+	}
+	c.do(exitOK, "release", "wallet/submit", "--reason", "mended")
+	if n := fail(2); n != 2 {
+		t.Errorf("what came in under the force opened it after the release: %+v", again.Snapshot())
+	}
 }
