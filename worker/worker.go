@@ -169,10 +169,24 @@ func (w *Worker) Close() {
 	if w.redis != nil {
 		_ = w.redis.Close() // nothing is under way
 	}
-	if w.store != nil {
+	if w.store == nil {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
 		w.store.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeWait):
+		// A Postgres that says nothing keeps the driver waiting some 15 s for its answer to a cancelled query. The goroutine
+		// ends with that.
 	}
 }
+
+// closeWait is how long the database's connections may take to close.
+const closeWait = time.Second
 
 // Run works until ctx ends, then drains: stop fetching, finish what is in flight, settle, commit, leave the group,
 // within shutdown.grace. It returns nil after a clean end, and the first error of a part that can't go on.
