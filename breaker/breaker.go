@@ -69,7 +69,7 @@ func (b *Breaker) Key() Key { return b.key }
 // Allow asks for one call. With ok the call may be made and its permit must be reported by Done, once, within
 // Config.PermitDeadline. Without ok the call must not be made.
 //
-// Calls that are refused in a rush, eight within a millisecond of each other, are spared the clock: after one, Allow looks
+// Calls that are refused in a rush, eight within a millisecond, are spared the clock: after one, Allow looks
 // at it at every eighth refusal only, so that the end of the wait may be seen up to seven calls late, however far apart
 // those are. AllowAt and Ready see it at once.
 func (b *Breaker) Allow() (p Permit, ok bool) {
