@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/user"
+	"strings"
 	"time"
 
 	"spillway/internal/admin"
@@ -262,5 +263,8 @@ settings; nothing was done then.`
 
 // Run implements the command.
 func (c *lettersDiscardCmd) Run(s *surroundings) error {
+	if strings.TrimSpace(c.Note) == "" {
+		return usage("--note is blank: want why, for the history")
+	}
 	return c.resolve(s, c.Note, "discarded", (*admin.Resolver).Discard)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"runtime/debug"
 
@@ -66,6 +67,8 @@ func (e *exitError) Error() string { return e.text }
 type ended int
 
 func main() {
+	// net/http writes there, past our log, the bytes that a service sends unasked.
+	log.SetOutput(io.Discard)
 	os.Exit(run(os.Args[1:], &surroundings{
 		ctx: context.Background(), in: os.Stdin, out: os.Stdout, err: os.Stderr,
 		env: os.Environ(), version: version(), stdoutTerminal: isTerminal(os.Stdout),

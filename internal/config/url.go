@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -136,6 +137,10 @@ func parseURL(text string, schemes []string) (u URL, why string) {
 func hostMistake(u *url.URL) string {
 	switch u.Scheme {
 	case "postgres", "postgresql": // the host may be a parameter, and the default is the local socket
+		modes := []string{"", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+		if !slices.Contains(modes, u.Query().Get("sslmode")) {
+			return "has an sslmode other than " + strings.Join(modes[1:], ", ")
+		}
 		return ""
 	case "redis", "rediss":
 		if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {

@@ -273,6 +273,12 @@ func (h *HTTP) do(ctx context.Context, req *http.Request, t *trail) (received, *
 	if err != nil {
 		return received{}, &failed{err: err}
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		// Its body is the bare connection, which no context ends: reading it would hold the permit for as long as the service
+		// likes.
+		_ = resp.Body.Close()
+		return received{}, &failed{err: errors.New("101 Switching Protocols"), status: resp.StatusCode}
+	}
 	r := received{buf: h.buffers.Get().(*bytes.Buffer)} //nolint:errcheck // the pool holds nothing else
 	r.status = resp.StatusCode
 	r.retryAfter = retryAfter(resp.Header, time.Now())

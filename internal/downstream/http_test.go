@@ -273,6 +273,32 @@ func TestAnswerCutAfterStatusLineIsUnknown(t *testing.T) {
 	}
 }
 
+// The body of a 101 is the bare connection: it once held the permit for as long as the service kept the socket.
+func TestSwitchingProtocolsIsUnknownAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, buf, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = buf.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n")
+		_ = buf.Flush() // the client may be gone
+	})
+	h := newHTTP(t, Config{URL: s.URL})
+	start := time.Now()
+	if a := h.Submit(within(t, 20*time.Second), testOrder("T-1")); a.Outcome != order.OutcomeUnknown || !a.Sent || a.Status != 101 {
+		t.Errorf("submit %+v", a)
+	}
+	if f := h.Lookup(within(t, 20*time.Second), testOrder("T-1")); f.Verdict != order.VerdictNone {
+		t.Errorf("lookup %+v", f)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("two calls took %s", took)
+	}
+}
+
 func TestAnswerBeyondTheBoundIsUnknown(t *testing.T) {
 	t.Parallel()
 	s := newService(t, func(w http.ResponseWriter, _ *http.Request) { write(t, w, strings.Repeat("x", 101)) })

@@ -1,6 +1,7 @@
 package downstream
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -255,8 +256,12 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if text == "" {
 		return 0
 	}
-	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	seconds, err := strconv.ParseUint(text, 10, 64)
+	switch {
+	case err == nil:
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second //nolint:gosec // a day at most
+	case errors.Is(err, strconv.ErrRange):
+		return maxRetryAfter
 	}
 	at, err := http.ParseTime(text)
 	if err != nil {

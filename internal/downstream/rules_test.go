@@ -164,7 +164,7 @@ func TestRetryAfterInSecondsAndAsDate(t *testing.T) {
 		{"0", "", 0},
 		{"7", "", 7 * time.Second},
 		{"4294967295", "", 24 * time.Hour},
-		{"99999999999999999999", "", 0},
+		{"99999999999999999999", "", 24 * time.Hour},
 		{"-5", "", 0},
 		{"1.5", "", 0},
 		{"soon", "", 0},
