@@ -259,7 +259,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	seconds, err := strconv.ParseUint(text, 10, 64)
 	switch {
 	case err == nil:
-		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second //nolint:gosec // a day at most
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
 	case errors.Is(err, strconv.ErrRange):
 		return maxRetryAfter
 	}

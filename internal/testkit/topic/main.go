@@ -40,6 +40,6 @@ func run(args []string) error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	_, err = kadm.NewClient(client).CreateTopic(ctx, int32(partitions), -1, nil, args[0]) //nolint:gosec // bounded above
+	_, err = kadm.NewClient(client).CreateTopic(ctx, int32(partitions), -1, nil, args[0])
 	return err
 }
