@@ -31,6 +31,7 @@ type keeper struct {
 
 	turn, of int       // of the ramp's steps
 	until    time.Time // when the word of the latest exchange ends
+	settled  time.Time // by when the others have spoken again, after a gap in this worker's exchanges
 }
 
 // report states what the breaker has seen, and gives slots back that others have more use for, or all when leaving.
@@ -61,6 +62,9 @@ func (k *keeper) absorb(sent, now time.Time, v View, me string, lease time.Durat
 	if k.known && stored == k.record.Epoch && v.Record.By == k.record.By {
 		v.Record = k.aged(now) // by one clock all along
 	}
+	if !k.known || sent.After(k.until) {
+		k.settled = now.Add(lease)
+	}
 	if v.Slots > k.slots {
 		k.wants, k.idleSince = false, now
 	}
@@ -75,6 +79,11 @@ func (k *keeper) absorb(sent, now time.Time, v View, me string, lease time.Durat
 	k.take(now, v.Record)
 
 	next, ok := decide(k.cfg, v, me)
+	if ok && next.State == breaker.Open && v.Record.State != breaker.Open && now.Before(k.settled) {
+		// The first one back after an outage sees no statement but its own: it would open the fleet for what may be its own
+		// network alone.
+		return Move{}, false
+	}
 	if !ok {
 		return Move{}, false
 	}

@@ -75,6 +75,9 @@ type choice struct {
 	now  time.Duration
 	ends []endpoint
 	out  int // of ends, those taken out: at most half
+	// lastProbe says that the latest pick was a probe: never two without a call to an instance in good standing between, so
+	// that thin traffic does not end at the one that is ill.
+	lastProbe bool
 }
 
 // endpoint is what is remembered of one instance.
@@ -130,10 +133,15 @@ func newChoice(cfg Ejection, n int, unit func() float64) choice {
 // are in.
 func (c *choice) pick(now time.Duration) ticket {
 	c.now = max(c.now, now)
-	at, probe := c.due(), true
-	if at < 0 {
-		at, probe = c.draw(), false
+	at, probe := -1, false
+	if !c.lastProbe {
+		at = c.due()
+		probe = at >= 0
 	}
+	if at < 0 {
+		at = c.draw()
+	}
+	c.lastProbe = probe
 	e := &c.ends[at]
 	e.inFlight++
 	e.probing = e.probing || probe

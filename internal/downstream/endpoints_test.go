@@ -308,6 +308,25 @@ func TestProbeThatShowsNothingLeavesRoomForTheNext(t *testing.T) {
 		if one, m := g.c.done(g.now, to, showsNothing); one || m != stays {
 			t.Errorf("own %v, move %v", one, m)
 		}
+		g.c.done(g.now, g.c.pick(g.now), showsHealth) // never two probes without an ordinary call between
+	}
+}
+
+// With calls further apart than the wait, each of them was once a probe of the instance that is dead.
+func TestThinTrafficDoesNotEndAtTheInstanceThatIsIll(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, 2, Ejection{})
+	g.run(5*time.Second, 0, 0)
+	for g.c.out == 0 {
+		g.call([]float64{1, 0})
+	}
+	g.calls = make([]int, 2)
+	for range 100 {
+		g.now += 7 * time.Minute
+		g.call([]float64{1, 0})
+	}
+	if g.calls[1] < 50 {
+		t.Errorf("calls %v: want every other one at the instance that is well", g.calls)
 	}
 }
 
