@@ -45,11 +45,27 @@ func (w *Worker) sign(ctx context.Context, e *desk.BreakerEvent) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	notes, err := w.redis.Breakers().Audit(ctx, breaker.Key{Service: e.Route, Endpoint: e.Endpoint}, 1)
-	if err == nil && len(notes) == 1 {
-		e.Operator, e.Note = notes[0].Operator, notes[0].Reason
+	notes, err := w.redis.Breakers().Audit(ctx, breaker.Key{Service: e.Route, Endpoint: e.Endpoint}, auditLook)
+	if err != nil {
+		return
+	}
+	// The newest order of the kind that was given by then: the event may be told late, after others.
+	force := breaker.ForceClosed
+	if e.To == breaker.Open.String() {
+		force = breaker.ForceOpen
+	}
+	for _, n := range notes {
+		if n.Force == force && !n.At.After(e.At.Add(clockSlack)) {
+			e.Operator, e.Note = n.Operator, n.Reason
+			return
+		}
 	}
 }
+
+const (
+	auditLook  = 10              // orders looked back for the one behind a move
+	clockSlack = 2 * time.Second // between the store's clock and the worker's
+)
 
 // sampleAge is how old a failed call may be to be shown beside an opening, at least.
 const sampleAge = time.Minute
