@@ -29,6 +29,7 @@
 //
 // The store's clock alone dates the record, and it leaves the store as an age. A worker adds to that age by its
 // monotonic clock for as long as it knows the record, so neither its wall clock nor a jump of the store's moves a wait.
+// A worker that learns the record only after the store's clock has jumped takes the age that the clock gives it.
 // (A store's clock that jumps ahead ends the leases of slots early: one slot may then be out twice, for one lease.)
 // A worker that starts adopts what it finds: a restart neither resets nor lengthens a wait.
 //
