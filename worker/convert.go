@@ -8,6 +8,7 @@ import (
 
 	"spillway/breaker"
 	"spillway/consumer"
+	"spillway/internal/admin"
 	"spillway/internal/config"
 	"spillway/internal/downstream"
 	"spillway/internal/kafka"
@@ -51,12 +52,7 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 		PermitWait: r.Permits.Wait, Lease: r.Lease, CallBudget: r.Downstream.Timeout + callMargin,
 		Drain: cfg.Shutdown.Grace, Logger: opts.Logger.With(slog.String("route", r.Name)), Registerer: opts.Registry,
 	}
-	switch r.Number.From {
-	case config.FromHeader:
-		c.Number = consumer.Number{From: consumer.FromHeader, Header: r.Number.Header}
-	case config.FromValue:
-		c.Number = consumer.Number{From: consumer.FromPointer, Pointer: r.Number.Pointer}
-	}
+	c.Number = admin.NumberRule(r.Number)
 	if r.Tombstones == "skip" {
 		c.Tombstones = consumer.SkipTombstones
 	}

@@ -101,17 +101,20 @@ func (r *Results) WriteTable(w io.Writer) error {
 func NumberRules(cfg *config.Config) map[string]consumer.Number {
 	rules := make(map[string]consumer.Number, len(cfg.Routes))
 	for i := range cfg.Routes {
-		n := cfg.Routes[i].Number
-		rule := consumer.Number{From: consumer.FromKey}
-		switch n.From {
-		case config.FromHeader:
-			rule = consumer.Number{From: consumer.FromHeader, Header: n.Header}
-		case config.FromValue:
-			rule = consumer.Number{From: consumer.FromPointer, Pointer: n.Pointer}
-		}
-		rules[cfg.Routes[i].Name] = rule
+		rules[cfg.Routes[i].Name] = NumberRule(cfg.Routes[i].Number)
 	}
 	return rules
+}
+
+// NumberRule is where a route's records carry their business number: the worker and a requeue read it by the same rule.
+func NumberRule(n config.Number) consumer.Number {
+	switch n.From {
+	case config.FromHeader:
+		return consumer.Number{From: consumer.FromHeader, Header: n.Header}
+	case config.FromValue:
+		return consumer.Number{From: consumer.FromPointer, Pointer: n.Pointer}
+	}
+	return consumer.Number{From: consumer.FromKey}
 }
 
 // Resolver requeues and discards dead letters.
