@@ -10,8 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"spillway/internal/postgres"
 )
 
 const (
@@ -33,16 +31,13 @@ FROM unnest($1::bigint[]) AS u(id) WHERE o.id = u.id AND o.version = 1 AND o.sta
 )
 
 // runCeiling measures what Postgres takes at best of the two statements an order needs.
-func runCeiling(ctx context.Context, r *rig) (rate float64, err error) {
-	d, err := r.newDatabase(ctx, "ceiling")
+func runCeiling(ctx context.Context, r *bench) (rate float64, err error) {
+	d, err := r.Database(ctx, "ceiling")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, d.end(ctx)) }()
-	if _, err := postgres.Migrate(ctx, postgres.Config{URL: d.url}, postgres.Up); err != nil {
-		return 0, err
-	}
-	pool, err := newPool(ctx, d.url, ceilingConnections)
+	defer func() { err = errors.Join(err, d.End(ctx)) }()
+	pool, err := newPool(ctx, d.URL, ceilingConnections)
 	if err != nil {
 		return 0, err
 	}

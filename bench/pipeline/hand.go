@@ -10,8 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/segmentio/kafka-go"
-
-	"spillway/internal/postgres"
 )
 
 const (
@@ -30,22 +28,19 @@ WHERE route = 'wallet' AND number = $1 AND state = 1`
 // runHandWritten measures the worker a careful author writes in an afternoon: the records of a partition go to a
 // goroutine of their own, which keeps their order, writes the order down, calls, writes the outcome down, and marks
 // the offset. kafka-go commits marked offsets in the background, which is faster than one commit per order.
-func runHandWritten(ctx context.Context, r *rig) (rate float64, err error) {
-	d, err := r.newDatabase(ctx, "hand")
+func runHandWritten(ctx context.Context, r *bench) (rate float64, err error) {
+	d, err := r.Database(ctx, "hand")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, d.end(ctx)) }()
-	if _, err := postgres.Migrate(ctx, postgres.Config{URL: d.url}, postgres.Up); err != nil {
-		return 0, err
-	}
-	pool, err := newPool(ctx, d.url, partitions)
+	defer func() { err = errors.Join(err, d.End(ctx)) }()
+	pool, err := newPool(ctx, d.URL, partitions)
 	if err != nil {
 		return 0, err
 	}
 	defer pool.Close()
 	reader := kafka.NewReader(kafka.ReaderConfig{
-		Brokers: []string{r.kafka}, Topic: r.topic, GroupID: fmt.Sprintf("%s-hand-%d", r.tag, time.Now().UnixNano()),
+		Brokers: []string{r.Kafka}, Topic: r.topic, GroupID: fmt.Sprintf("%s-hand-%d", r.Tag, time.Now().UnixNano()),
 		StartOffset: kafka.FirstOffset, CommitInterval: 500 * time.Millisecond, MaxWait: 500 * time.Millisecond,
 	})
 	defer func() { err = errors.Join(err, reader.Close()) }()

@@ -21,24 +21,24 @@ import (
 	"time"
 
 	"spillway/bench/report"
+	"spillway/bench/rig"
 )
 
-// rig is what all contenders stand on.
-type rig struct {
-	kafka, redis string
-	admin        *database // where their databases are made
-	topic        string
-	window       time.Duration // measured
-	warm         time.Duration // before that, not measured
-	orders       int           // in the topic
-	tag          string        // of this run, in the names of what it makes
+// bench is what all contenders stand on.
+type bench struct {
+	*rig.Servers
+
+	topic  string
+	window time.Duration // measured
+	warm   time.Duration // before that, not measured
+	orders int           // in the topic
 }
 
 // contender is one way to bring orders to their end. run measures once and returns orders per second.
 type contender struct {
 	name string
 	what string
-	run  func(ctx context.Context, r *rig) (float64, error)
+	run  func(ctx context.Context, r *bench) (float64, error)
 }
 
 // contenders is ours, then the references.
@@ -68,7 +68,7 @@ func run(ctx context.Context) (err error) {
 	cpu := flag.String("cpuprofile", "", "file for a CPU profile")
 	block := flag.String("blockprofile", "", "file for a profile of waiting")
 	allocs := flag.String("memprofile", "", "file for a profile of allocations")
-	r := &rig{tag: fmt.Sprintf("bench_%d", os.Getpid())}
+	r := &bench{}
 	flag.DurationVar(&r.window, "window", 5*time.Second, "how long one measurement lasts")
 	flag.DurationVar(&r.warm, "warm", 1500*time.Millisecond, "how long a contender runs before that")
 	flag.IntVar(&r.orders, "orders", 500_000, "orders in the topic")
@@ -84,7 +84,7 @@ func run(ctx context.Context) (err error) {
 	if err := r.open(ctx, setup); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.close(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, r.Drop(context.WithoutCancel(ctx), r.topic)) }()
 	stopProfiles, err := profile(*cpu, *block, *allocs)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func pick(names string) ([]contender, error) {
 }
 
 // measure runs all contenders round by round. Each round begins with another one.
-func (r *rig) measure(ctx context.Context, field []contender, rounds int) ([]report.Series, error) {
+func (r *bench) measure(ctx context.Context, field []contender, rounds int) ([]report.Series, error) {
 	series := make([]report.Series, len(field))
 	for round := range rounds {
 		for i := range field {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spillway/bench/rig"
 	"spillway/internal/postgres"
 	"spillway/order"
 	"spillway/worker"
@@ -46,16 +45,13 @@ func (c *confirms) Lookup(context.Context, *order.Order) order.Finding {
 }
 
 // runPipeline measures a whole worker: the rate at which orders are written down as final.
-func runPipeline(ctx context.Context, r *rig) (rate float64, err error) {
-	d, err := r.newDatabase(ctx, "ours")
+func runPipeline(ctx context.Context, r *bench) (rate float64, err error) {
+	d, err := r.Database(ctx, "ours")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, d.end(ctx)) }()
-	if _, err := postgres.Migrate(ctx, postgres.Config{URL: d.url}, postgres.Up); err != nil {
-		return 0, err
-	}
-	cfg, err := r.config(d.url)
+	defer func() { err = errors.Join(err, d.End(ctx)) }()
+	cfg, err := r.config(d.URL)
 	if err != nil {
 		return 0, err
 	}
@@ -90,11 +86,11 @@ func runPipeline(ctx context.Context, r *rig) (rate float64, err error) {
 	fmt.Printf("         batches on average: admitted %.0f, settled %.0f\n",
 		(last.admitted-first.admitted)/(last.admissions-first.admissions),
 		(last.settled-first.settled)/(last.settlements-first.settlements))
-	return rate, verify(ctx, r, d.url, handler.calls.Load())
+	return rate, verify(ctx, r, d.URL, handler.calls.Load())
 }
 
 // verify says whether what was measured really happened: each order that was called is final in Postgres.
-func verify(ctx context.Context, r *rig, url string, calls int64) error {
+func verify(ctx context.Context, r *bench, url string, calls int64) error {
 	store, err := postgres.Open(ctx, postgres.Config{URL: url})
 	if err != nil {
 		return err
@@ -113,19 +109,9 @@ func verify(ctx context.Context, r *rig, url string, calls int64) error {
 	return nil
 }
 
-func (r *rig) config(url string) (*worker.Config, error) {
-	dir, err := os.MkdirTemp("", "spillway-bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	group := fmt.Sprintf("%s-%d", r.tag, time.Now().UnixNano())
-	path := filepath.Join(dir, "spillway.yaml")
-	text := fmt.Sprintf(settings, r.kafka, r.redis, group, url, r.topic, group)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	return worker.Load(path, nil)
+func (r *bench) config(url string) (*worker.Config, error) {
+	group := fmt.Sprintf("%s-%d", r.Tag, time.Now().UnixNano())
+	return rig.WorkerConfig(fmt.Sprintf(settings, r.Kafka, r.Redis, group, url, r.topic, group))
 }
 
 // batches is what the worker's own metrics say of its statements.

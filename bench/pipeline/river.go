@@ -46,13 +46,13 @@ func (w *riverWorker) Work(context.Context, *river.Job[riverOrder]) error {
 
 // runRiver measures River as it does the same for an order: written down before, called, written down after. Orders
 // are inserted in its fastest way, just as fast as they are worked.
-func runRiver(ctx context.Context, r *rig) (rate float64, err error) {
-	d, err := r.newDatabase(ctx, "river")
+func runRiver(ctx context.Context, r *bench) (rate float64, err error) {
+	d, err := r.Empty(ctx, "river")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, d.end(ctx)) }()
-	pool, err := newRiverPool(ctx, d.url)
+	defer func() { err = errors.Join(err, d.End(ctx)) }()
+	pool, err := newRiverPool(ctx, d.URL)
 	if err != nil {
 		return 0, err
 	}

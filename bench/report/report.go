@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -79,11 +81,7 @@ func rounded(values []float64) []float64 {
 
 // Write puts the file at path, and prints it as a table for people.
 func (f File) Write(path string, out io.Writer) error {
-	text, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
+	if err := f.Save(path); err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -98,6 +96,47 @@ func (f File) Write(path string, out io.Writer) error {
 	}
 	return w.Flush() // says what went wrong before, too
 }
+
+// Figure is a result that is measured against something else than a contender: a formula, a calm phase, a limit. Each
+// ratio has a value per round as the figure has. There must be a value.
+func Figure(name, unit, what string, values []float64, ratios map[string][]float64) Result {
+	r := Result{
+		Name: name, Value: fine(Median(values)), Unit: unit, Ratio: map[string]float64{},
+		Min: fine(slices.Min(values)), Max: fine(slices.Max(values)), What: what,
+	}
+	for _, v := range values {
+		r.Runs = append(r.Runs, fine(v))
+	}
+	for against, of := range ratios {
+		r.Ratio[against] = math.Round(Median(of)*1e4) / 1e4
+	}
+	return r
+}
+
+// Save puts the file at path.
+func (f File) Save(path string) error {
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// List prints results that have units of their own.
+func (f File) List(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, r := range f.Results {
+		_, _ = fmt.Fprintf(w, "%s\t%v\t%s", r.Name, r.Value, r.Unit)
+		for _, against := range slices.Sorted(maps.Keys(r.Ratio)) {
+			_, _ = fmt.Fprintf(w, "\t%s %.4f", against, r.Ratio[against])
+		}
+		_, _ = fmt.Fprintln(w)
+	}
+	return w.Flush() // says what went wrong before, too
+}
+
+// fine keeps two decimals, which is more than any of this is worth.
+func fine(v float64) float64 { return math.Round(v*100) / 100 }
 
 // Machine says what the figures were taken on, and how busy it was with other things when they were begun.
 func Machine() map[string]string {
