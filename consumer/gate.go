@@ -114,6 +114,9 @@ func (g *Gate) Assign(ps []Position) {
 	g.setHold(HoldPermits, false)
 }
 
+// SetPermits says how many permits the route has now.
+func (g *Gate) SetPermits(n int) { g.limits.Permits = n }
+
 // Plan appends the grants of the next request for the candidates to grants.
 func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	if g.Held() {

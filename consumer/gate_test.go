@@ -61,6 +61,23 @@ func TestGatePausesAllPartitionsWhenPermitsRunOut(t *testing.T) {
 	}
 }
 
+func TestGateFollowsAPermitLimitThatMoves(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(1)
+	g.Delivered(g.Plan(epoch, ids, nil)[0], 100, 20_000, 100, 1000)
+	g.Permit(true)
+	g.SetPermits(10)
+	g.Permit(false)
+	g.Started(epoch, 75, 15_000)
+	if g.Paused() != 1 {
+		t.Fatal("25 wait, half the permits of before: the mark of 10 permits is 5")
+	}
+	g.Started(epoch, 20, 4_000)
+	if g.Paused() != 0 {
+		t.Fatal("still paused at the low-water mark of 10 permits")
+	}
+}
+
 func TestGateResumesWhenNothingWaitsThoughPermitsAreLate(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(1)

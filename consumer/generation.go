@@ -189,6 +189,9 @@ func (g *generation) dropPending() {
 func (g *generation) Plan(candidates []int32, grants []Grant) []Grant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.cfg.PermitLimit != nil {
+		g.gate.SetPermits(g.cfg.PermitLimit())
+	}
 	return g.gate.Plan(time.Now(), candidates, grants)
 }
 

@@ -48,6 +48,9 @@ type Config struct {
 	Tombstones Tombstones
 	Policy     order.Policy
 	Limits     Limits
+	// PermitLimit, where set, says how many permits there are now, instead of Limits.Permits: the limit may move. It is
+	// called often, with locks held, and must return at once.
+	PermitLimit func() int
 
 	PermitWait time.Duration // without a permit for this long, the partitions pause; default 20 ms
 	Lease      time.Duration // of an order's row; default 30 s

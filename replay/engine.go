@@ -20,6 +20,8 @@ type Config struct {
 
 	// InFlight bounds the orders in flight, 1 to 10,000, default 64; the permits and the pace bound them too.
 	InFlight int
+	// PermitLimit, where set, says how many permits there are now: the pace rises no higher. It must return at once.
+	PermitLimit func() int
 	// Batch bounds the entries of one claim, 1 to MaxClaim, default 32.
 	Batch int
 	// Bytes bounds the entries in flight, in bytes as queued: none is claimed beyond it, but the last one claimed below it
@@ -194,7 +196,7 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) take(taking, ctx context.Context, idle *bool) (*batch, time.Duration) {
 	if e.attempter.Open() {
 		e.mu.Lock()
-		e.pace = newPace(e.cfg.InFlight)
+		e.pace = newPace(e.ceiling())
 		e.mu.Unlock()
 		e.metrics.limit.Set(0)
 		return nil, e.cfg.Poll
@@ -262,13 +264,22 @@ func (e *Engine) room(now time.Time) (n, bytes int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bucket = e.bucket.filled(now)
-	n = e.bucket.allows(min(e.pace.limit-e.flight, e.cfg.Batch))
+	e.pace.ceiling = e.ceiling()
+	n = e.bucket.allows(min(min(e.pace.limit, e.pace.ceiling)-e.flight, e.cfg.Batch))
 	bytes = e.cfg.Bytes - e.bytes
 	e.metrics.limit.Set(float64(e.pace.limit))
 	if n < 1 || bytes < 1 {
 		return 0, 0
 	}
 	return n, bytes
+}
+
+// ceiling is how many orders may be in flight at most, whatever the pace.
+func (e *Engine) ceiling() int {
+	if e.cfg.PermitLimit == nil {
+		return e.cfg.InFlight
+	}
+	return max(1, min(e.cfg.InFlight, e.cfg.PermitLimit()))
 }
 
 // enter counts entries into flight.

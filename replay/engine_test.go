@@ -3,6 +3,7 @@ package replay_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,30 @@ func TestReplayWaitsWhileTheBreakerRefuses(t *testing.T) {
 		w.service.open.Store(false)
 		time.Sleep(5 * time.Second)
 		w.wantRows(5, order.Succeeded, order.NoPhase)
+	})
+}
+
+func TestReplayRisesNoHigherThanThePermitsThereAreNow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.service.delay = 100 * time.Millisecond
+		var permits atomic.Int64
+		permits.Store(4)
+		w.cfg.PermitLimit = func() int { return int(permits.Load()) }
+		e := w.engine()
+		w.spill(e, 2000)
+		w.run(e)
+		time.Sleep(10 * time.Second)
+		for _, limit := range []int{4, 8, 2} {
+			permits.Store(int64(limit))
+			time.Sleep(5 * time.Second)
+			from := time.Since(w.start)
+			time.Sleep(5 * time.Second)
+			if n := w.service.between(w.start, from, from+5*time.Second); n > 51*limit || n < 45*limit {
+				t.Errorf("%d attempts in 5 s with %d permits, want about %d", n, limit, 50*limit)
+			}
+		}
 	})
 }
 

@@ -23,6 +23,9 @@ import (
 // callMargin is what a call may take beyond its deadline until it has returned.
 const callMargin = time.Second
 
+// maxInFlight bounds what one route's replay has in flight beside its permits, which may move: as many as there can be.
+const maxInFlight = 10_000
+
 // route is one bulkhead: everything between a topic and its downstream.
 type route struct {
 	cfg       *config.Route
@@ -76,7 +79,7 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	r.attempter = attempter
 
 	r.replay, err = replay.New(replay.Config{
-		Route: cfg.Name, Owner: w.owner, InFlight: cfg.Permits.Limit, Batch: cfg.Replay.Batch,
+		Route: cfg.Name, Owner: w.owner, InFlight: maxInFlight, PermitLimit: r.permits.Limit, Batch: cfg.Replay.Batch,
 		Lease: cfg.Replay.Lease, Grace: w.cfg.Shutdown.Grace * 4 / 5, Tail: w.cfg.Shutdown.Grace / 5,
 	}, cfg.Policy(), w.redis.Queue(cfg.Name, cfg.Replay.Capacity), w.store, attempter, w.opts.Logger, w.opts.Registry)
 	if err != nil {
@@ -97,7 +100,9 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	if r.group, err = kafka.New(k); err != nil {
 		return nil, err
 	}
-	r.lane = consumer.New(laneConfig(w.cfg, cfg, w.owner, w.opts), r.group, w.store, attempter, r.replay)
+	lane := laneConfig(w.cfg, cfg, w.owner, w.opts)
+	lane.PermitLimit = r.permits.Limit
+	r.lane = consumer.New(lane, r.group, w.store, attempter, r.replay)
 	return r, nil
 }
 

@@ -4,6 +4,10 @@
 // guarantee is the order in which released permits are handed on: first to a lane that waits below its share, then to
 // whoever has waited longest. A permit is never idle while somebody waits.
 //
+// The limit moves while the pool is in use: [Pool.Configure] and [Pool.SetLimit] set it, [Pool.SetCap] holds it below
+// what a fleet has to share, and the smaller of the two counts. A limit that shrinks takes no permit away: it hands none
+// out until enough have come back. One that grows serves those who wait, in their order.
+//
 // The guarantee is for those who wait in Acquire. TryAcquire never waits and so is never owed anything: it takes an
 // idle permit or none.
 package permit
@@ -52,9 +56,9 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// guarantees returns how many permits each lane is owed. They never add up to more than the limit.
-func (c Config) guarantees() (g [order.Lanes]int) {
-	if c.Limit < order.Lanes {
+// guarantees returns how many of limit permits each lane is owed. They never add up to more than limit.
+func (c Config) guarantees(limit int) (g [order.Lanes]int) {
+	if limit < order.Lanes {
 		return g
 	}
 	shares := [order.Lanes]float64{order.LaneLive: c.Live, order.LaneReplay: c.Replay, order.LaneCompensate: c.Compensate}
@@ -64,10 +68,10 @@ func (c Config) guarantees() (g [order.Lanes]int) {
 	sum := 0
 	for lane, share := range shares {
 		// The small term keeps 0.7 of 10 from being 6.999.
-		g[lane] = max(1, int(math.Floor(min(max(share, 0), 1)*float64(c.Limit)+1e-9)))
+		g[lane] = max(1, int(math.Floor(min(max(share, 0), 1)*float64(limit)+1e-9)))
 		sum += g[lane]
 	}
-	for ; sum > c.Limit; sum-- { // the permits that small lanes were raised to come from the largest
+	for ; sum > limit; sum-- { // the permits that small lanes were raised to come from the largest
 		largest := 0
 		for lane := range g {
 			if g[lane] > g[largest] {
@@ -82,10 +86,12 @@ func (c Config) guarantees() (g [order.Lanes]int) {
 // Pool is the permits of one route. It is safe for concurrent use and starts no goroutine. A lane outside the closed
 // set of order.Lane is never given a permit.
 type Pool struct {
-	limit     int
+	mu        sync.Mutex // guards what follows
+	cfg       Config     // its Limit is the one set last, above the cap or not
+	cap       int        // below 0: none
+	limit     int        // the one that counts
 	guarantee [order.Lanes]int
 
-	mu      sync.Mutex // guards what follows
 	inUse   int
 	lanes   [order.Lanes]lane
 	waiting int
@@ -107,11 +113,46 @@ type waiter struct {
 	prev, next *waiter
 }
 
-// New returns a pool with all permits idle. cfg must be valid; numbers out of range are brought to the nearest one in
-// range, so that a pool always works.
+// NoCap is what SetCap takes for no cap.
+const NoCap = -1
+
+// New returns a pool with all permits idle and no cap. cfg must be valid; numbers out of range are brought to the nearest
+// one in range, so that a pool always works.
 func New(cfg Config) *Pool {
-	cfg.Limit = min(max(cfg.Limit, 1), maxLimit)
-	return &Pool{limit: cfg.Limit, guarantee: cfg.guarantees()}
+	cfg.Limit = clamp(cfg.Limit)
+	p := &Pool{cfg: cfg, cap: NoCap}
+	p.resize()
+	return p
+}
+
+// Configure sets limit and shares anew, and leaves the cap. Permits in use stay counted; see the package on a limit that
+// moves. The error names each number out of its bounds, and then nothing has changed.
+func (p *Pool) Configure(cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cfg = cfg
+	p.resize()
+	return nil
+}
+
+// SetLimit sets the limit alone, for whoever adapts it: 1 to 100000, others are brought to the nearest.
+func (p *Pool) SetLimit(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cfg.Limit = clamp(n)
+	p.resize()
+}
+
+// SetCap sets what the limit may not exceed whatever was configured: a worker's part of what a fleet shares. 0 means that
+// nobody gets a permit; below 0, such as NoCap, there is no cap.
+func (p *Pool) SetCap(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cap = max(n, NoCap)
+	p.resize()
 }
 
 // TryAcquire takes an idle permit if there is one. It never overtakes a waiter, because nobody waits while a permit is
@@ -174,19 +215,22 @@ func (p *Pool) Release(l order.Lane) {
 }
 
 // Free returns how many permits the lane can count on: those idle, and what it is owed of a busy pool once it stands in
-// line (see Acquire), which is one in its turn at the least.
+// line (see Acquire), which is one in its turn at the least. It is 0 while the limit is.
 func (p *Pool) Free(l order.Lane) int {
 	if !known(l) {
 		return 0
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.limit == 0 {
+		return 0
+	}
 	// Idle permits are lent to any lane; a busy pool gives the lane what it is owed, one in its turn at the least, once it
 	// stands in line.
-	return max(p.limit-p.inUse, max(p.guarantee[l], 1)-p.lanes[l].inUse)
+	return max(0, p.limit-p.inUse, max(p.guarantee[l], 1)-p.lanes[l].inUse)
 }
 
-// InUse returns how many permits are taken, at most Limit.
+// InUse returns how many permits are taken: at most Limit, but for those that were taken before it shrank.
 func (p *Pool) InUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,14 +254,20 @@ func (p *Pool) Waiting() int {
 	return p.waiting
 }
 
-// Limit returns how many permits there are.
-func (p *Pool) Limit() int { return p.limit }
+// Limit returns how many permits there are now: the limit set last, or the cap where that is lower.
+func (p *Pool) Limit() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit
+}
 
 // Guarantee returns how many permits a lane is owed while it waits.
 func (p *Pool) Guarantee(l order.Lane) int {
 	if !known(l) {
 		return 0
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	return p.guarantee[l]
 }
 
@@ -230,6 +280,18 @@ func (p *Pool) HighWater() int {
 
 func known(l order.Lane) bool { return l >= 0 && l < order.Lanes }
 
+func clamp(limit int) int { return min(max(limit, 1), maxLimit) }
+
+// resize derives the limit and the guarantees, and serves those who wait where there is room now. The lock is held.
+func (p *Pool) resize() {
+	p.limit = p.cfg.Limit
+	if p.cap >= 0 {
+		p.limit = min(p.limit, p.cap)
+	}
+	p.guarantee = p.cfg.guarantees(p.limit)
+	p.serve()
+}
+
 // take counts a permit; one is idle and the lock is held.
 func (p *Pool) take(l order.Lane) {
 	p.inUse++
@@ -237,22 +299,27 @@ func (p *Pool) take(l order.Lane) {
 	p.high = max(p.high, p.inUse)
 }
 
-// giveBack counts a permit as idle and hands it to the waiter it is owed to. The lock is held.
+// giveBack counts a permit as idle and hands it to the waiter it is owed to, unless the limit has shrunk below what is in
+// use. The lock is held.
 func (p *Pool) giveBack(l order.Lane) {
 	if p.lanes[l].inUse == 0 {
 		return
 	}
 	p.lanes[l].inUse--
 	p.inUse--
-	if p.waiting == 0 {
-		return
+	p.serve()
+}
+
+// serve hands idle permits to those who wait. The lock is held.
+func (p *Pool) serve() {
+	for p.waiting > 0 && p.inUse < p.limit {
+		next := p.next()
+		w := p.lanes[next].first
+		p.remove(next, w)
+		p.take(next)
+		w.given = true
+		close(w.ready)
 	}
-	next := p.next()
-	w := p.lanes[next].first
-	p.remove(next, w)
-	p.take(next)
-	w.given = true
-	close(w.ready)
 }
 
 // next returns the lane that a released permit goes to: of those that wait below their guarantee the one whose waiter
