@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
@@ -41,6 +40,9 @@ const (
 type Balance string
 
 const (
+	// Sticky leaves each partition with the member that held it as far as balance allows. While some member of the group
+	// does not offer it, the group divides by Range.
+	Sticky Balance = "sticky"
 	// Range gives each member a contiguous range.
 	Range Balance = "range"
 	// RoundRobin deals the partitions out one by one.
@@ -64,7 +66,7 @@ type Config struct {
 
 	Start     Start
 	Isolation Isolation
-	Balance   Balance // default Range
+	Balance   Balance // default Sticky
 
 	SessionTimeout    time.Duration // 8 s: a member silent for so long is put out of the group
 	HeartbeatInterval time.Duration // 2 s
@@ -112,7 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Route = c.Topic
 	}
 	if c.Balance == "" {
-		c.Balance = Range
+		c.Balance = Sticky
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -177,15 +179,4 @@ func (s SASL) mechanism() (sasl.Mechanism, error) {
 		return nil, errors.New("kafka: the SASL username or password holds characters that SCRAM forbids")
 	}
 	return mechanism, nil
-}
-
-// balancer makes kafka-go's balancer.
-func (b Balance) balancer() (kafkago.GroupBalancer, error) {
-	switch b {
-	case Range:
-		return kafkago.RangeGroupBalancer{}, nil
-	case RoundRobin:
-		return kafkago.RoundRobinGroupBalancer{}, nil
-	}
-	return nil, fmt.Errorf("kafka: balance %q: want %s or %s", string(b), Range, RoundRobin)
 }

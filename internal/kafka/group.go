@@ -17,10 +17,11 @@ import (
 // Group is one worker's membership in the consumer group of one topic. Run may be called once; Check and Ends at any
 // time and concurrently.
 type Group struct {
-	config   Config
-	balancer *balancer
-	metrics  *metrics
-	log      *slog.Logger
+	config    Config
+	share     *share
+	balancers []kafkago.GroupBalancer
+	metrics   *metrics
+	log       *slog.Logger
 
 	mu     sync.Mutex // guards client
 	client *client    // while Run is on
@@ -49,7 +50,8 @@ func New(config Config) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	strategy, err := config.Balance.balancer()
+	mine := &share{topic: config.Topic}
+	balancers, err := mine.balancers(config.Balance)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +63,11 @@ func New(config Config) (*Group, error) {
 		return nil, fmt.Errorf("kafka: register metrics: %w", err)
 	}
 	return &Group{
-		config:   config,
-		balancer: &balancer{GroupBalancer: strategy, topic: config.Topic},
-		metrics:  metrics,
-		log:      config.Logger.With(slog.String("topic", config.Topic), slog.String("group", config.Group)),
+		config:    config,
+		share:     mine,
+		balancers: balancers,
+		metrics:   metrics,
+		log:       config.Logger.With(slog.String("topic", config.Topic), slog.String("group", config.Group)),
 	}, nil
 }
 
@@ -85,7 +88,7 @@ func (g *Group) member(open *dials) (*kafkago.ConsumerGroup, error) {
 			SASLMechanism: mechanism,
 		},
 		Topics:            []string{g.config.Topic},
-		GroupBalancers:    []kafkago.GroupBalancer{g.balancer},
+		GroupBalancers:    g.balancers,
 		HeartbeatInterval: g.config.HeartbeatInterval,
 		SessionTimeout:    g.config.SessionTimeout,
 		RebalanceTimeout:  g.config.RebalanceTimeout,
@@ -224,12 +227,14 @@ func (g *Group) generation(
 	keeping, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	helpers.Go(func() { s.keepAlive(keeping, over) })
+	led := false
+	defer func() { g.remember(ctx, s, led, context.Cause(serving)) }()
 
 	if err := s.open(serving); err != nil {
 		return nil // open fails only when the generation or Run ends
 	}
-	dealt, led := g.balancer.take()
-	if !led {
+	var dealt int
+	if dealt, led = g.share.take(); !led {
 		dealt = len(s.current().leaders)
 	}
 	watching, unwatch := context.WithCancel(serving)
@@ -252,6 +257,29 @@ func (g *Group) generation(
 		pause(serving, joinBackoff) // serve gave up by itself: do not spin through rebalances
 	}
 	return err
+}
+
+// remember notes what the member held, for its next join. A follower that comes back into a generation that goes on,
+// after a connection was cut for example, is handed the same partitions again as long as it says what it said before;
+// with anything new it would make the whole group divide anew.
+func (g *Group) remember(ctx context.Context, s *session, led bool, cause error) {
+	if ctx.Err() != nil {
+		return // it leaves
+	}
+	divides := led || errors.Is(cause, errResized) || errors.Is(cause, errRecreated)
+	if !divides {
+		asking, cancel := context.WithTimeout(ctx, min(g.config.HeartbeatInterval, closeGrace))
+		defer cancel()
+		divides = s.client.heartbeat(asking, s.generation, s.member) != nil
+	}
+	if !divides {
+		return
+	}
+	h := holding{generation: s.generation}
+	for _, position := range s.assigned {
+		h.partitions = append(h.partitions, position.Partition)
+	}
+	g.share.hold(h)
 }
 
 // grumbleEvery is how often a lasting failure is logged.

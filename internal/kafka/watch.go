@@ -90,10 +90,10 @@ func (s *session) ended(ctx context.Context, v view, id topicID, dealt int) erro
 			"of the old one is lost", slog.Int("partitions", len(s.assigned)))
 		// What was read belongs to the old topic: its offsets must not become the new one's.
 		s.fence(errRecreated)
-		s.group.balancer.changed(len(v.leaders))
+		s.group.share.changed(len(v.leaders))
 		return errRecreated
 	case len(v.leaders) != dealt:
-		s.group.balancer.changed(len(v.leaders))
+		s.group.share.changed(len(v.leaders))
 		return errResized
 	}
 	return nil
