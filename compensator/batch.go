@@ -140,15 +140,15 @@ func (b *batch) dispatch(taking, calls context.Context, results chan<- result, w
 	defer cancel()
 	for i := range b.unknown {
 		r := result{order: &b.unknown[i], began: time.Now(), finding: order.Finding{Verdict: order.VerdictRefused}}
-		switch {
-		case b.refused.Load():
+		if b.refused.Load() {
 			r.finding.Outcome, r.finding.Reason = order.OutcomeRefused, order.CircuitOpen
 			results <- r
 			continue
-		case half.Err() != nil || b.calls.Acquire(half, order.LaneCompensate) != nil:
-			r.finding.Outcome, r.finding.Reason = order.OutcomeCancelled, order.Shutdown
-			if taking.Err() == nil {
-				r.finding.Outcome, r.finding.Reason = order.OutcomeRefused, order.BulkheadFull
+		}
+		if why := b.permit(half); why != order.NoReason {
+			r.finding.Outcome, r.finding.Reason = order.OutcomeRefused, why
+			if taking.Err() != nil {
+				r.finding.Outcome, r.finding.Reason = order.OutcomeCancelled, order.Shutdown
 			}
 			results <- r
 			continue
@@ -165,6 +165,24 @@ func (b *batch) dispatch(taking, calls context.Context, results chan<- result, w
 			results <- r
 		})
 	}
+}
+
+// permit waits for the right to make a lookup and for a permit, or says what there was none of before ctx ended.
+func (b *batch) permit(ctx context.Context) order.Reason {
+	why := order.BulkheadFull
+	for ctx.Err() == nil {
+		if d := b.calls.Pace(time.Now(), order.LaneCompensate, ""); d > 0 {
+			why = order.RateLimited
+			wait(ctx, d)
+			continue
+		}
+		if b.calls.Acquire(ctx, order.LaneCompensate) != nil {
+			b.calls.Unpace(order.LaneCompensate, "")
+			return order.BulkheadFull
+		}
+		return order.NoReason
+	}
+	return why
 }
 
 // decide asks the policy what follows. It is told when the lookup began: an answer "not found" from before the end of

@@ -51,8 +51,18 @@ type Store interface {
 	Renew(ctx context.Context, owner string, lease time.Duration, ls []order.Lease) ([]bool, error)
 }
 
-// Attempter makes lookups under the route's permits and its breaker.
+// Pacer is the rate limit of lookups.
+type Pacer interface {
+	// Pace takes the right to make one lookup at now and returns 0, or takes nothing and says when asking again makes
+	// sense: more than 0, at most a second. It never blocks. Lookups count against no tenant.
+	Pace(now time.Time, lane order.Lane, tenant string) time.Duration
+	// Unpace gives back a right that was not used.
+	Unpace(lane order.Lane, tenant string)
+}
+
+// Attempter makes lookups under the route's rate limit, permits and breaker.
 type Attempter interface {
+	Pacer
 	// Free is how many permits the lane could have now.
 	Free(lane order.Lane) int
 	// Acquire waits for a permit until ctx ends.

@@ -18,6 +18,9 @@ type oneByOne struct {
 	done func()
 }
 
+func (oneByOne) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
+func (oneByOne) Unpace(order.Lane, string)                        {}
+
 func (oneByOne) Free(order.Lane) int                             { return 1 }
 func (oneByOne) Acquire(ctx context.Context, _ order.Lane) error { return ctx.Err() }
 func (oneByOne) LookupOpen() bool                                { return false }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -170,6 +171,8 @@ func (s *fakeStore) Renew(_ context.Context, owner string, lease time.Duration, 
 type fakeCalls struct {
 	permits chan struct{}
 	answer  func(ctx context.Context, o *order.Order) order.Finding
+	pace    func(now time.Time) time.Duration // nil: no rate limit
+	rights  atomic.Int64                      // taken and not given back
 
 	mu      sync.Mutex
 	open    bool
@@ -186,6 +189,20 @@ func newCalls(permits int, answer func(ctx context.Context, o *order.Order) orde
 	}
 	return c
 }
+
+// Pace answers with what pace says, where it is set.
+func (c *fakeCalls) Pace(now time.Time, lane order.Lane, _ string) time.Duration {
+	if c.pace == nil || lane != order.LaneCompensate {
+		return 0
+	}
+	d := c.pace(now)
+	if d == 0 {
+		c.rights.Add(1)
+	}
+	return d
+}
+
+func (c *fakeCalls) Unpace(order.Lane, string) { c.rights.Add(-1) }
 
 func (c *fakeCalls) Free(order.Lane) int { return len(c.permits) }
 

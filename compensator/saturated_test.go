@@ -14,6 +14,9 @@ import (
 // pooled makes lookups under a real pool of permits.
 type pooled struct{ *permit.Pool }
 
+func (p pooled) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
+func (p pooled) Unpace(order.Lane, string)                        {}
+
 func (p pooled) LookupOpen() bool { return false }
 
 func (p pooled) Lookup(_ context.Context, l order.Lane, _ *order.Order) order.Finding {

@@ -24,11 +24,26 @@ type Store interface {
 	Bury(ctx context.Context, ds []order.DeadRecord) error
 }
 
-// Attempter makes attempts under the route's permits and breaker.
-type Attempter interface {
+// Pacer is the route's rate limits. A submit first takes its right here, then a permit.
+type Pacer interface {
+	// Pace takes the right to make one submit at now and returns 0. Where a limit has none left it takes nothing and says
+	// when asking again makes sense: more than 0, at most a second. It never blocks.
+	Pace(now time.Time, lane order.Lane, tenant string) time.Duration
+	// Unpace gives back a right that was taken and not used: no permit came, or the order's lease was over.
+	Unpace(lane order.Lane, tenant string)
+}
+
+// Permits is the route's permit pool.
+type Permits interface {
 	TryAcquire(lane order.Lane) bool
 	Acquire(ctx context.Context, lane order.Lane) error
 	Release(lane order.Lane)
+}
+
+// Attempter makes attempts under the route's rate limits, permits and breaker.
+type Attempter interface {
+	Pacer
+	Permits
 	// Submit makes one attempt with a permit the caller holds, and gives the permit back when the call has ended.
 	Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
 	// Open reports whether the breaker would refuse now.
@@ -45,6 +60,7 @@ type Config struct {
 	Route      string
 	Owner      string // this worker's id, unique per start
 	Number     Number
+	Tenant     Tenant // whose rate an order counts against; the zero value: nobody's
 	Tombstones Tombstones
 	Policy     order.Policy
 	Limits     Limits

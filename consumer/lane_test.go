@@ -193,6 +193,9 @@ func newAttempter(permits int, took time.Duration, answer order.Answer) *fakeAtt
 	return a
 }
 
+func (a *fakeAttempter) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
+func (a *fakeAttempter) Unpace(order.Lane, string)                        {}
+
 func (a *fakeAttempter) TryAcquire(order.Lane) bool {
 	select {
 	case a.permits <- struct{}{}:

@@ -69,6 +69,7 @@ func (b *batch) read(ctx context.Context) []*member {
 		dead    []order.DeadRecord
 	)
 	seen := make(map[int64]bool, len(b.claim.Items))
+	put := make(tenantWaits)
 	for i, data := range b.claim.Items {
 		item, err := DecodeItem(data)
 		if err == nil && item.Route != b.cfg.Route {
@@ -85,6 +86,12 @@ func (b *batch) read(ctx context.Context) []*member {
 			b.pass(i)
 		default:
 			seen[item.ID] = true
+			if wait := b.paceTenant(put, &item.Message); wait > 0 {
+				b.finished.Again = append(b.finished.Again, Entry{ID: item.ID, NotBefore: time.Now().Add(wait), Data: data})
+				b.metrics.putOff.Inc()
+				b.pass(i)
+				continue
+			}
 			members = append(members, &member{index: i, item: item})
 		}
 	}
@@ -92,6 +99,27 @@ func (b *batch) read(ctx context.Context) []*member {
 		b.bury(ctx, bad, dead, seen)
 	}
 	return members
+}
+
+// tenantWaits is how long the entries of a claim were put off for the rate of their tenants.
+type tenantWaits map[string]time.Duration
+
+// maxTenantWait bounds it.
+const maxTenantWait = time.Minute
+
+// paceTenant takes the right of the tenant whose order it is, or says how long to put the entry off: each further one of
+// the tenant a step longer, so that they do not all come back at once.
+func (b *batch) paceTenant(put tenantWaits, m *order.Message) time.Duration {
+	if b.cfg.Tenant == nil {
+		return 0
+	}
+	tenant := b.cfg.Tenant(m)
+	wait := b.attempter.PaceTenant(time.Now(), tenant)
+	if wait > 0 {
+		wait = min(put[tenant]+wait, maxTenantWait)
+		put[tenant] = wait
+	}
+	return wait
 }
 
 // bury writes dead letters for the unreadable entries at these indexes, which stay queued if that goes wrong.

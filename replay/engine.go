@@ -27,6 +27,8 @@ type Config struct {
 	// Bytes bounds the entries in flight, in bytes as queued: none is claimed beyond it, but the last one claimed below it
 	// may reach above, whatever its size. Default 16 MiB.
 	Bytes int
+	// Tenant says whose order a record is; nil: nobody's.
+	Tenant func(m *order.Message) string
 	// Rate bounds the attempts begun per second. Default 0: no bound but the permits and the pace.
 	Rate float64
 
@@ -222,8 +224,9 @@ func (e *Engine) take(taking, ctx context.Context, idle *bool) (*batch, time.Dur
 	if away || *idle || e.records.failing() != nil {
 		n = 1 // most likely nothing comes of it: don't keep permits from others
 	}
-	if n = e.acquire(taking, n); n == 0 {
-		return nil, 0
+	n, wait := e.acquire(taking, n)
+	if n == 0 {
+		return nil, wait
 	}
 	claim, err := e.claim(ctx, n, room)
 	e.release(n - len(claim.Items))
@@ -307,11 +310,15 @@ func (e *Engine) answered(outcome order.Outcome) {
 	e.pace = e.pace.after(outcome, time.Now())
 }
 
-// acquire takes up to n permits. It stands in line for the first, because that is what the lane's share is granted to: a
-// busy live lane leaves none idle. What it could not have within fill after that, it does without.
-func (e *Engine) acquire(ctx context.Context, n int) int {
-	got, patience := 0, e.cfg.Poll
+// acquire takes up to n rights and as many permits. It stands in line for the first permit, because that is what the
+// lane's share is granted to: a busy live lane leaves none idle. What it could not have within fill after that, it does
+// without. Where a rate limit gives nothing, wait is how long to leave it alone.
+func (e *Engine) acquire(ctx context.Context, n int) (got int, wait time.Duration) {
+	patience := e.cfg.Poll
 	for ; got < n; got++ {
+		if wait = e.attempter.Pace(time.Now(), order.LaneReplay, ""); wait > 0 {
+			break
+		}
 		if e.attempter.TryAcquire(order.LaneReplay) {
 			continue
 		}
@@ -319,19 +326,22 @@ func (e *Engine) acquire(ctx context.Context, n int) int {
 		err := e.attempter.Acquire(ctx, order.LaneReplay)
 		cancel()
 		if err != nil {
+			e.attempter.Unpace(order.LaneReplay, "")
 			break
 		}
 		patience = fill
 	}
-	return got
+	return got, wait
 }
 
 // fill is how long one more permit is waited for by a claim that has one.
 const fill = 2 * time.Millisecond
 
+// release gives back permits that were not used, with their rights.
 func (e *Engine) release(n int) {
 	for range n {
 		e.attempter.Release(order.LaneReplay)
+		e.attempter.Unpace(order.LaneReplay, "")
 	}
 }
 

@@ -17,6 +17,10 @@ type service struct {
 	open   atomic.Bool // the breaker refuses
 	delay  time.Duration
 
+	pace       func(now time.Time) time.Duration // nil: no rate limit
+	paceTenant func(now time.Time, tenant string) time.Duration
+	rights     atomic.Int64 // taken and not given back
+
 	mu      sync.Mutex
 	permits int // free ones
 	held    int
@@ -35,6 +39,29 @@ func newService(t *testing.T, permits int) *service {
 	t.Helper()
 	return &service{t: t, permits: permits, effects: make(map[string]int)}
 }
+
+// Pace answers with what pace says, where it is set.
+func (s *service) Pace(now time.Time, lane order.Lane, _ string) time.Duration {
+	if lane != order.LaneReplay {
+		s.t.Errorf("a right of lane %v was taken", lane)
+	}
+	if s.pace != nil {
+		if d := s.pace(now); d > 0 {
+			return d
+		}
+	}
+	s.rights.Add(1)
+	return 0
+}
+
+func (s *service) PaceTenant(now time.Time, tenant string) time.Duration {
+	if s.paceTenant == nil {
+		return 0
+	}
+	return s.paceTenant(now, tenant)
+}
+
+func (s *service) Unpace(order.Lane, string) { s.rights.Add(-1) }
 
 func (s *service) TryAcquire(lane order.Lane) bool {
 	s.mu.Lock()

@@ -16,6 +16,7 @@ type metrics struct {
 	full       prometheus.Counter     // orders
 	finished   *prometheus.CounterVec // by what the order became
 	dropped    prometheus.Counter
+	putOff     prometheus.Counter
 	unreadable prometheus.Counter
 	limit      prometheus.Gauge
 }
@@ -41,6 +42,7 @@ func newMetrics(reg prometheus.Registerer, route string) (*metrics, error) {
 			Help: "Attempts of replayed orders that were settled, by what the order became.",
 		}, []string{"became"}),
 		dropped:    counter("dropped_total", "Entries dropped because their order had moved on."),
+		putOff:     counter("put_off_total", "Entries put off because their tenant was at its rate."),
 		unreadable: counter("unreadable_total", "Entries that could not be read and became dead letters."),
 	}
 	for _, state := range []string{"ready", "delayed", "in_flight"} {
@@ -56,7 +58,7 @@ func newMetrics(reg prometheus.Registerer, route string) (*metrics, error) {
 		return m, nil
 	}
 	reg = prometheus.WrapRegistererWith(prometheus.Labels{"route": route}, reg)
-	for _, c := range []prometheus.Collector{m.depth, m.oldest, m.limit, m.pushed, m.full, m.finished, m.dropped, m.unreadable} {
+	for _, c := range []prometheus.Collector{m.depth, m.oldest, m.limit, m.pushed, m.full, m.finished, m.dropped, m.putOff, m.unreadable} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics of the replay of route %s: %w", route, err)
 		}

