@@ -17,6 +17,7 @@ const (
 	HoldStore                        // Postgres is away
 	HoldReplay                       // the replay queue's Redis is away
 	HoldReplayFull                   // the replay queue is at its bound
+	HoldRate                         // the route's rate is used up
 	holdReasons
 )
 
@@ -32,6 +33,8 @@ func (h HoldReason) String() string {
 		return "replay"
 	case HoldReplayFull:
 		return "replay_full"
+	case HoldRate:
+		return "rate"
 	case holdReasons:
 	}
 	return fmt.Sprintf("HoldReason(%d)", int(h))
@@ -39,7 +42,7 @@ func (h HoldReason) String() string {
 
 // HoldReasons lists them.
 func HoldReasons() []HoldReason {
-	return []HoldReason{HoldPermits, HoldBreaker, HoldStore, HoldReplay, HoldReplayFull}
+	return []HoldReason{HoldPermits, HoldBreaker, HoldStore, HoldReplay, HoldReplayFull, HoldRate}
 }
 
 // Limits bounds what a gate lets in.
@@ -69,9 +72,11 @@ type Gate struct {
 	waiting  int64 // bytes
 	queued   int   // records waiting
 
-	exhausted bool // no permit came within permits.wait, the last time one was asked for
+	exhausted bool       // no permit came within permits.wait, the last time one was asked for
+	awaits    Constraint // what the next order waits for: permits, rate or none
 	holds     [holdReasons]bool
 	pauses    uint64
+	binding   binding
 
 	bytesRate, recordsRate rate
 }
@@ -95,14 +100,26 @@ func NewGate(l Limits) *Gate {
 	if l.Horizon <= 0 {
 		l.Horizon = 500 * time.Millisecond
 	}
-	g := &Gate{limits: l, parts: map[int32]*gatePart{}}
+	g := &Gate{limits: l, parts: map[int32]*gatePart{}, awaits: ConstraintNone, binding: newBinding()}
 	g.limits.Bytes = max(l.Bytes, g.grantCost()) // less would let nothing in, ever
 	return g
 }
 
+// SetLimits changes the limits. What is held or granted above them stays, and nothing is granted until it is below. A
+// Horizon of zero keeps the one there is.
+func (g *Gate) SetLimits(now time.Time, l Limits) {
+	if l.Horizon <= 0 {
+		l.Horizon = g.limits.Horizon
+	}
+	g.limits = l
+	g.limits.Bytes = max(l.Bytes, g.grantCost())
+	g.relax()
+	g.account(now)
+}
+
 // Assign starts a new assignment. Pause state and positions of the old one die with it; what is still held from it
 // keeps counting until it is settled.
-func (g *Gate) Assign(ps []Position) {
+func (g *Gate) Assign(now time.Time, ps []Position) {
 	g.parts = make(map[int32]*gatePart, len(ps))
 	g.order = g.order[:0]
 	for _, p := range ps {
@@ -112,6 +129,7 @@ func (g *Gate) Assign(ps []Position) {
 	g.reserved = 0
 	g.exhausted = false
 	g.setHold(HoldPermits, false)
+	g.account(now)
 }
 
 // SetPermits says how many permits the route has now.
@@ -148,6 +166,7 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 		room--
 		grants = append(grants, Grant{Partition: c.partition, Offset: p.next, Bytes: int32(g.limits.PartitionBytes)}) //nolint:gosec // config bounds it
 	}
+	g.account(now)
 	return grants
 }
 
@@ -191,7 +210,7 @@ func (g *Gate) Ahead(now time.Time) int {
 }
 
 // Delivered gives back a grant and takes in what it brought.
-func (g *Gate) Delivered(gr Grant, records int, bytes, next, highWater int64) {
+func (g *Gate) Delivered(now time.Time, gr Grant, records int, bytes, next, highWater int64) {
 	p := g.giveBack(gr)
 	if p != nil {
 		p.next, p.highWater = next, highWater
@@ -199,10 +218,14 @@ func (g *Gate) Delivered(gr Grant, records int, bytes, next, highWater int64) {
 	g.held += bytes
 	g.waiting += bytes
 	g.queued += records
+	g.account(now)
 }
 
 // Released gives back a grant that brought nothing.
-func (g *Gate) Released(gr Grant) { g.giveBack(gr) }
+func (g *Gate) Released(now time.Time, gr Grant) {
+	g.giveBack(gr)
+	g.account(now)
+}
 
 // Moved sets a partition's position after data was lost.
 func (g *Gate) Moved(partition int32, next int64) {
@@ -228,32 +251,46 @@ func (g *Gate) Started(now time.Time, records int, bytes int64) {
 	g.bytesRate.add(now, float64(bytes))
 	g.recordsRate.add(now, float64(records))
 	g.relax()
+	g.account(now)
 }
 
 // Unstarted takes a Started back: the record is in the waiting line again.
-func (g *Gate) Unstarted(records int, bytes int64) {
+func (g *Gate) Unstarted(now time.Time, records int, bytes int64) {
 	g.queued += records
 	g.waiting += bytes
+	g.account(now)
 }
 
 // Dropped says that records left the waiting line without being worked on: their partition was revoked.
-func (g *Gate) Dropped(records int, bytes int64) {
+func (g *Gate) Dropped(now time.Time, records int, bytes int64) {
 	g.queued -= records
 	g.waiting -= bytes
 	g.held -= bytes
 	g.relax()
+	g.account(now)
 }
 
 // Closed says that a record's memory is free.
-func (g *Gate) Closed(bytes int64) { g.held -= bytes }
+func (g *Gate) Closed(now time.Time, bytes int64) {
+	g.held -= bytes
+	g.account(now)
+}
 
 // Permit says how the last wait for a permit went: late when none came within permits.wait.
-func (g *Gate) Permit(late bool) {
+func (g *Gate) Permit(now time.Time, late bool) {
 	g.exhausted = late
 	if late && g.queued > 0 {
 		g.setHold(HoldPermits, true)
 	}
 	g.relax()
+	g.account(now)
+}
+
+// Awaits says what the next order that could be sent waits for now: [ConstraintPermits], [ConstraintRate], or
+// [ConstraintNone] where there is none or it can be sent at once. Telling it the same twice changes nothing.
+func (g *Gate) Awaits(now time.Time, what Constraint) {
+	g.awaits = what
+	g.account(now)
 }
 
 // relax ends a pause for want of permits once nothing waits, or permits come in time again and the line is below the
@@ -265,7 +302,10 @@ func (g *Gate) relax() {
 }
 
 // Hold pauses or resumes all partitions for a reason.
-func (g *Gate) Hold(why HoldReason, on bool) { g.setHold(why, on) }
+func (g *Gate) Hold(now time.Time, why HoldReason, on bool) {
+	g.setHold(why, on)
+	g.account(now)
+}
 
 func (g *Gate) setHold(why HoldReason, on bool) {
 	before := g.Held()
@@ -298,43 +338,6 @@ func (g *Gate) Paused() int {
 
 // Pauses counts partitions paused since the gate was made.
 func (g *Gate) Pauses() uint64 { return g.pauses }
-
-// Constraint names what limits the route now.
-func (g *Gate) Constraint() Constraint {
-	switch {
-	case g.holds[HoldStore], g.holds[HoldReplay]:
-		return ConstraintStore
-	case g.holds[HoldReplayFull]:
-		return ConstraintReplayFull
-	case g.holds[HoldBreaker]:
-		return ConstraintBreaker
-	case g.holds[HoldPermits], g.exhausted && g.queued > 0:
-		return ConstraintPermits
-	case g.held+g.reserved+g.grantCost() > g.limits.Bytes:
-		return ConstraintBytes
-	}
-	return ConstraintNone
-}
-
-// Constraint is what limits a route. The set is closed; rate is named by the contract and comes with rate limits.
-type Constraint string
-
-// The constraints.
-const (
-	ConstraintNone       Constraint = "none"
-	ConstraintPermits    Constraint = "permits"
-	ConstraintBreaker    Constraint = "breaker"
-	ConstraintBytes      Constraint = "bytes"
-	ConstraintStore      Constraint = "store"
-	ConstraintReplayFull Constraint = "replay_full"
-)
-
-// Constraints lists them.
-func Constraints() []Constraint {
-	return []Constraint{
-		ConstraintNone, ConstraintPermits, ConstraintBreaker, ConstraintBytes, ConstraintStore, ConstraintReplayFull,
-	}
-}
 
 // Level is what the gate holds right now.
 type Level struct {

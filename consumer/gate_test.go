@@ -15,7 +15,7 @@ func testGate(partitions int) (g *Gate, ids []int32) {
 		ps = append(ps, Position{Partition: p})
 		ids = append(ids, p)
 	}
-	g.Assign(ps)
+	g.Assign(epoch, ps)
 	return g, ids
 }
 
@@ -42,16 +42,16 @@ func TestGatePausesAllPartitionsWhenPermitsRunOut(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(3)
 	for _, gr := range g.Plan(epoch, ids, nil) {
-		g.Delivered(gr, 100, 20_000, 100, 1000)
+		g.Delivered(epoch, gr, 100, 20_000, 100, 1000)
 	}
-	g.Permit(true)
+	g.Permit(epoch, true)
 	if g.Paused() != 3 || g.Pauses() != 3 || g.Constraint() != ConstraintPermits {
 		t.Fatalf("paused %d, pauses %d, constraint %s", g.Paused(), g.Pauses(), g.Constraint())
 	}
 	if got := g.Plan(epoch, ids, nil); len(got) != 0 {
 		t.Fatalf("a paused partition was granted: %v", got)
 	}
-	g.Permit(false)
+	g.Permit(epoch, false)
 	if g.Paused() == 0 {
 		t.Fatal("resumed above the low-water mark")
 	}
@@ -64,10 +64,10 @@ func TestGatePausesAllPartitionsWhenPermitsRunOut(t *testing.T) {
 func TestGateFollowsAPermitLimitThatMoves(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(1)
-	g.Delivered(g.Plan(epoch, ids, nil)[0], 100, 20_000, 100, 1000)
-	g.Permit(true)
+	g.Delivered(epoch, g.Plan(epoch, ids, nil)[0], 100, 20_000, 100, 1000)
+	g.Permit(epoch, true)
 	g.SetPermits(10)
-	g.Permit(false)
+	g.Permit(epoch, false)
 	g.Started(epoch, 75, 15_000)
 	if g.Paused() != 1 {
 		t.Fatal("25 wait, half the permits of before: the mark of 10 permits is 5")
@@ -82,9 +82,9 @@ func TestGateResumesWhenNothingWaitsThoughPermitsAreLate(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(1)
 	for _, gr := range g.Plan(epoch, ids, nil) {
-		g.Delivered(gr, 1, 100, 1, 2)
+		g.Delivered(epoch, gr, 1, 100, 1, 2)
 	}
-	g.Permit(true)
+	g.Permit(epoch, true)
 	g.Started(epoch, 1, 100)
 	if g.Paused() != 0 {
 		t.Fatal("paused with nothing in line: no permit would ever be asked for again")
@@ -97,15 +97,15 @@ func TestGateListensToACaughtUpPartitionThoughPermitsWereLate(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(3)
 	for _, gr := range g.Plan(epoch, ids, nil) {
-		g.Delivered(gr, 10, 1000, 10, 10)
+		g.Delivered(epoch, gr, 10, 1000, 10, 10)
 	}
-	g.Permit(true)
+	g.Permit(epoch, true)
 	g.Started(epoch, 30, 3000)
 	asked := map[int32]bool{}
 	for range 3 {
 		for _, gr := range g.Plan(epoch, ids, nil) {
 			asked[gr.Partition] = true
-			g.Released(gr)
+			g.Released(epoch, gr)
 		}
 	}
 	if len(asked) != 3 {
@@ -121,15 +121,15 @@ func TestGateDoesNotForgetAPartitionWhileOthersHaveABacklog(t *testing.T) {
 		if gr.Partition == 2 {
 			end = 10 // read to its known end
 		}
-		g.Delivered(gr, 10, 1000, 10, end)
+		g.Delivered(epoch, gr, 10, 1000, 10, end)
 	}
-	g.Permit(true)
+	g.Permit(epoch, true)
 	g.Started(epoch, 30, 3000)
 	asked := map[int32]int{}
 	for range 24 {
 		for _, gr := range g.Plan(epoch, ids, nil) {
 			asked[gr.Partition]++
-			g.Released(gr)
+			g.Released(epoch, gr)
 		}
 	}
 	if asked[2] == 0 || asked[0] < asked[2] || asked[1] < asked[2] {
@@ -163,10 +163,10 @@ func TestPauseStateDiesWithTheAssignment(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(2)
 	for _, gr := range g.Plan(epoch, ids, nil) {
-		g.Delivered(gr, 10, 1000, 10, 100)
+		g.Delivered(epoch, gr, 10, 1000, 10, 100)
 	}
-	g.Permit(true)
-	g.Assign([]Position{{Partition: 7, Offset: 3}})
+	g.Permit(epoch, true)
+	g.Assign(epoch, []Position{{Partition: 7, Offset: 3}})
 	got := g.Plan(epoch, []int32{7}, nil)
 	if len(got) != 1 || got[0].Offset != 3 {
 		t.Fatalf("grants %v, want partition 7 from 3", got)
@@ -204,10 +204,10 @@ func FuzzGateKeepsItsBounds(f *testing.F) {
 				gr := out[0]
 				out = out[1:]
 				if size := rnd.Int64N(2 * mib); size > mib/2 { // at times more than was granted
-					g.Delivered(gr, 1, size, gr.Offset+1, -1)
+					g.Delivered(epoch, gr, 1, size, gr.Offset+1, -1)
 					waiting = append(waiting, size)
 				} else {
-					g.Released(gr)
+					g.Released(epoch, gr)
 				}
 			case 2:
 				if len(waiting) > 0 {
@@ -216,24 +216,24 @@ func FuzzGateKeepsItsBounds(f *testing.F) {
 				}
 			case 3:
 				if len(started) > 0 {
-					g.Closed(started[0])
+					g.Closed(epoch, started[0])
 					started = started[1:]
 				}
 			case 4:
-				g.Permit(rnd.IntN(2) == 0)
+				g.Permit(epoch, rnd.IntN(2) == 0)
 			case 5:
-				g.Hold(HoldReasons()[rnd.IntN(len(HoldReasons()))], rnd.IntN(3) == 0)
+				g.Hold(epoch, HoldReasons()[rnd.IntN(len(HoldReasons()))], rnd.IntN(3) == 0)
 			}
 		}
 		for _, gr := range out {
-			g.Released(gr)
+			g.Released(epoch, gr)
 		}
 		for _, size := range waiting {
 			g.Started(now, 1, size)
-			g.Closed(size)
+			g.Closed(epoch, size)
 		}
 		for _, size := range started {
-			g.Closed(size)
+			g.Closed(epoch, size)
 		}
 		if l := g.Level(); l != (Level{}) {
 			t.Fatalf("left over: %+v", l)
@@ -249,9 +249,9 @@ func TestGateAsksEveryPartitionWhateverTheOrderOfTheCandidates(t *testing.T) {
 		for _, brokers := range []int{1, 2} {
 			g, ids := testGate(n * brokers)
 			for _, gr := range g.Plan(epoch, ids, nil) {
-				g.Delivered(gr, 10, 1000, 10, 1_000_000)
+				g.Delivered(epoch, gr, 10, 1000, 10, 1_000_000)
 			}
-			g.Permit(false)
+			g.Permit(epoch, false)
 			g.Started(epoch, 10*n*brokers-5, int64(1000*n*brokers-500)) // some wait: there is room for one
 			asked := map[int32]int{}
 			for turn := range 40 * n * brokers {
@@ -259,7 +259,7 @@ func TestGateAsksEveryPartitionWhateverTheOrderOfTheCandidates(t *testing.T) {
 				rotated := append(append([]int32{}, mine[turn/brokers%n:]...), mine[:turn/brokers%n]...)
 				for _, gr := range g.Plan(epoch, rotated, nil) {
 					asked[gr.Partition]++
-					g.Released(gr)
+					g.Released(epoch, gr)
 				}
 			}
 			for _, id := range ids {
@@ -276,9 +276,9 @@ func TestGateListensToAllAgainOnceNothingHasStartedForAWhile(t *testing.T) {
 	t.Parallel()
 	g, ids := testGate(12)
 	for _, gr := range g.Plan(epoch, ids, nil) {
-		g.Delivered(gr, 1, 100, 1, 1)
+		g.Delivered(epoch, gr, 1, 100, 1, 1)
 	}
-	g.Permit(true) // the last permit of a burst was late, and nobody asks for one any more
+	g.Permit(epoch, true) // the last permit of a burst was late, and nobody asks for one any more
 	g.Started(epoch, 12, 1200)
 	if got := len(g.Plan(epoch.Add(time.Second), ids, nil)); got != 12 {
 		t.Fatalf("%d partitions listened to at rest, want 12", got)

@@ -72,10 +72,10 @@ func (s signal) set() {
 	}
 }
 
-func newGeneration(l *Lane, s Session) *generation {
+func newGeneration(l *Lane, s Session, limits Limits) *generation {
 	g := &generation{
 		Lane: l, session: s,
-		gate:    NewGate(l.cfg.Limits),
+		gate:    NewGate(limits),
 		ledgers: map[int32]*Ledger{}, ends: map[int32]int64{},
 		held:  map[*work]struct{}{},
 		admit: make(signal, 1), dispatch: make(signal, 1), settle: make(signal, 1),
@@ -85,7 +85,7 @@ func newGeneration(l *Lane, s Session) *generation {
 	for _, p := range ps {
 		g.ledgers[p.Partition] = NewLedger(p.Offset)
 	}
-	g.gate.Assign(ps)
+	g.gate.Assign(time.Now(), ps)
 	return g
 }
 
@@ -138,8 +138,6 @@ func (g *generation) run(taking context.Context) error {
 	upkeep.Wait()
 
 	g.lastCommit(background, g.cfg.Drain-time.Since(start))
-	st := g.status(time.Now())
-	g.pauses.Store(st.Pauses)
 	log.InfoContext(background, "partitions drained", slog.Duration("took", time.Since(start)),
 		slog.Int("unfinished", len(g.held)), slog.Any("cause", cause))
 	if fetchErr != nil && !errors.Is(fetchErr, context.Canceled) {
@@ -178,9 +176,10 @@ func (g *generation) awaitIdle(ctx context.Context) {
 func (g *generation) dropPending() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := time.Now()
 	for g.pending.len() > 0 {
 		r := g.pending.pop()
-		g.gate.Dropped(1, r.size)
+		g.gate.Dropped(now, 1, r.size)
 		g.sum.dropped++
 	}
 }
@@ -241,7 +240,7 @@ func (g *generation) Deliver(b Batch) {
 	if b.HighWater >= 0 {
 		g.ends[b.Partition] = b.HighWater
 	}
-	g.gate.Delivered(Grant{Partition: b.Partition, Bytes: b.Grant}, records, size, b.Next, b.HighWater)
+	g.gate.Delivered(time.Now(), Grant{Partition: b.Partition, Bytes: b.Grant}, records, size, b.Next, b.HighWater)
 	g.sum.taken += records
 	g.m.consumed.Add(float64(records))
 	if records > 0 {
@@ -255,7 +254,7 @@ func (g *generation) Deliver(b Batch) {
 func (g *generation) Release(gr Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gate.Released(gr)
+	g.gate.Released(time.Now(), gr)
 	g.wake()
 }
 
@@ -282,7 +281,7 @@ func (g *generation) hold(ctx context.Context, why HoldReason, on bool, err erro
 	g.mu.Lock()
 	was := g.gate.Holding(why)
 	if was != on {
-		g.gate.Hold(why, on)
+		g.gate.Hold(time.Now(), why, on)
 		g.wake()
 	}
 	g.mu.Unlock()
@@ -294,6 +293,15 @@ func (g *generation) hold(ctx context.Context, why HoldReason, on bool, err erro
 	}
 }
 
+// setLimits changes the gate's limits.
+func (g *generation) setLimits(limits Limits) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.gate.SetLimits(time.Now(), limits)
+	g.admit.set()
+	g.wake()
+}
+
 func (g *generation) status(now time.Time) Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -303,9 +311,10 @@ func (g *generation) status(now time.Time) Status {
 		Assigned:   len(g.ledgers),
 		Paused:     g.gate.Paused(),
 		Constraint: g.gate.Constraint(),
+		Bound:      g.gate.Bound(now),
 		Target:     g.gate.Target(now),
 		InFlight:   g.flying,
-		Pauses:     g.gate.Pauses() + g.pauses.Load(),
+		Pauses:     g.gate.Pauses(),
 		Imbalance:  g.sum.taken - g.sum.closed - g.sum.dropped - g.pending.len() - g.admitting - len(g.held),
 	}
 	for _, why := range HoldReasons() {

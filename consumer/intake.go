@@ -130,7 +130,7 @@ func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []r
 	for _, r := range closed {
 		r.ledger.Close(r.message.Offset)
 		g.gate.Started(now, 1, r.size)
-		g.gate.Closed(r.size)
+		g.gate.Closed(now, r.size)
 	}
 	g.m.admitted.WithLabelValues("new").Add(float64(counts[order.New]))
 	g.m.admitted.WithLabelValues("duplicate").Add(float64(counts[order.Duplicate]))
@@ -146,8 +146,9 @@ func (g *generation) giveUp(batch []record) {
 	defer g.mu.Unlock()
 	g.admitting -= len(batch)
 	g.sum.dropped += len(batch)
+	now := time.Now()
 	for _, r := range batch {
-		g.gate.Dropped(1, r.size)
+		g.gate.Dropped(now, 1, r.size)
 	}
 	g.idle.set()
 }
@@ -206,6 +207,7 @@ func (g *generation) takeReady(working, settling context.Context) *work {
 			g.mu.Unlock()
 			return w
 		}
+		g.gate.Awaits(time.Now(), ConstraintNone)
 		g.mu.Unlock()
 		select {
 		case <-g.dispatch:
@@ -234,6 +236,9 @@ func (g *generation) acquire(ctx context.Context, late *time.Timer) (inTime, ok 
 	if g.attempt.TryAcquire(order.LaneLive) {
 		return true, true
 	}
+	g.mu.Lock()
+	g.gate.Awaits(time.Now(), ConstraintPermits)
+	g.mu.Unlock()
 	late.Reset(g.cfg.PermitWait)
 	err := g.attempt.Acquire(ctx, order.LaneLive)
 	return late.Stop(), err == nil
@@ -242,7 +247,7 @@ func (g *generation) acquire(ctx context.Context, late *time.Timer) (inTime, ok 
 func (g *generation) permitLate() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.gate.Permit(true)
+	g.gate.Permit(time.Now(), true)
 }
 
 // putBack returns an order to the front of the line: it could not be tried.
@@ -256,10 +261,10 @@ func (g *generation) putBack(w *work) {
 // start begins an attempt with the permit just acquired.
 func (g *generation) start(working context.Context, w *work, inTime bool) {
 	g.mu.Lock()
-	if inTime {
-		g.gate.Permit(false)
-	}
 	now := time.Now()
+	if inTime {
+		g.gate.Permit(now, false)
+	}
 	// Both clocks are asked: the monotonic one stands still while a machine is suspended, the database's does not.
 	age := max(now.Sub(w.leasedAt), now.Round(0).Sub(w.leasedAt.Round(0)))
 	lost := w.lost || age > g.cfg.Lease-g.cfg.CallBudget

@@ -3,6 +3,8 @@ package consumer
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -124,9 +126,30 @@ type Lane struct {
 	replay  Replay
 	m       *metrics
 	now     *atomic.Pointer[generation] // the generation being served, nil between two
-	pauses  atomic.Uint64               // of the generations that are over
 	// stopping tells the worker's own stop from the end of a generation.
 	stopping atomic.Bool
+
+	mu     sync.Mutex // guards what follows; taken before a generation's
+	limits Limits
+	past   past
+}
+
+// past is what is kept of the generations that are over.
+type past struct {
+	pauses uint64
+	bound  map[Constraint]time.Duration
+}
+
+// with is the past with what one generation adds to it.
+func (p past) with(pauses uint64, bound map[Constraint]time.Duration) past {
+	sums := maps.Clone(p.bound)
+	if sums == nil {
+		sums = make(map[Constraint]time.Duration)
+	}
+	for c, d := range bound {
+		sums[c] += d
+	}
+	return past{p.pauses + pauses, sums}
 }
 
 // New makes a lane. It starts nothing.
@@ -144,7 +167,7 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 	}
 	l := &Lane{
 		cfg: cfg, group: group, store: store, attempt: attempt, replay: replay,
-		now: &atomic.Pointer[generation]{},
+		now: &atomic.Pointer[generation]{}, limits: cfg.Limits,
 	}
 	l.m = newMetrics(cfg.Route, cfg.Registerer, l.Level)
 	return l
@@ -165,10 +188,34 @@ func (l *Lane) Run(ctx context.Context) error {
 
 // serve works one generation, from its first fetch to its last commit.
 func (l *Lane) serve(taking context.Context, s Session) error {
-	g := newGeneration(l, s)
+	l.mu.Lock()
+	g := newGeneration(l, s, l.limits)
 	l.now.Store(g)
-	defer l.now.Store(nil)
+	l.mu.Unlock()
+	defer l.leave(g)
 	return g.run(taking)
+}
+
+// leave takes what is to be kept of a generation that is over.
+func (l *Lane) leave(g *generation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.past = l.past.with(g.gate.Pauses(), g.gate.Bound(time.Now()))
+	l.now.Store(nil)
+}
+
+// SetLimits changes what may be read ahead, now and in the generations to come: Config.Limits as New would take them.
+// Records that are held or granted above the new limits stay; nothing more is fetched until they are fewer. It is safe
+// for concurrent use.
+func (l *Lane) SetLimits(limits Limits) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limits = limits
+	if g := l.now.Load(); g != nil {
+		g.setLimits(limits)
+	}
 }
 
 // Status is what a lane shows of itself.
@@ -184,6 +231,9 @@ type Status struct {
 	InFlight   int   // attempts
 	Lag        int64 // records between the fetch position and the log's end, plus those not settled yet
 	Pauses     uint64
+	// Bound is for how long each constraint has bound, over all generations and one at a time. Time without partitions
+	// is in none of them.
+	Bound map[Constraint]time.Duration
 	// Imbalance is how many records taken from Kafka are in no place they can be in: not settled, not dropped with their
 	// partition, not waiting, not in flight. Anything but zero is a bug.
 	Imbalance int
@@ -191,9 +241,13 @@ type Status struct {
 
 // Level reads the lane's status. It is safe for concurrent use.
 func (l *Lane) Level() Status {
-	g := l.now.Load()
-	if g == nil {
-		return Status{Constraint: ConstraintNone, Pauses: l.pauses.Load()}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := Status{Constraint: ConstraintNone}
+	if g := l.now.Load(); g != nil {
+		s = g.status(time.Now())
 	}
-	return g.status(time.Now())
+	sum := l.past.with(s.Pauses, s.Bound)
+	s.Pauses, s.Bound = sum.pauses, sum.bound
+	return s
 }

@@ -24,7 +24,7 @@ type metrics struct {
 type collector struct {
 	level func() Status
 
-	paused, assigned, generation, lag, inFlight, queued, waiting, held, reserved, target, pauses, constraint, imbalance *prometheus.Desc
+	paused, assigned, generation, lag, inFlight, queued, waiting, held, reserved, target, pauses, constraint, bound, imbalance *prometheus.Desc
 }
 
 func newMetrics(route string, reg prometheus.Registerer, level func() Status) *metrics {
@@ -80,6 +80,8 @@ func newCollector(labels prometheus.Labels, level func() Status) *collector {
 		target:     desc("prefetch_target_bytes", "Bytes that should wait for permits: drain rate times horizon."),
 		pauses:     desc("pauses_total", "Partitions paused."),
 		imbalance:  desc("conservation_imbalance", "Records taken that are in no place they can be in; anything but 0 is a bug."),
+		bound: desc("binding_constraint_seconds_total",
+			"For how long each constraint has limited the route, one at a time.", "constraint"),
 		constraint: desc("binding_constraint", "What limits the route now: 1 for the one that binds.", "constraint"),
 	}
 }
@@ -111,6 +113,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			v = 1
 		}
 		gauge(c.constraint, v, string(k))
+		ch <- prometheus.MustNewConstMetric(c.bound, prometheus.CounterValue, s.Bound[k].Seconds(), string(k))
 	}
 }
 

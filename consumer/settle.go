@@ -20,7 +20,7 @@ func (g *generation) try(working context.Context, w *work) {
 	g.cfg.Trace(StepSent, w.order.Number)
 	if a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold && !g.retired.Load() {
 		g.mu.Lock()
-		g.gate.Unstarted(1, w.size)
+		g.gate.Unstarted(time.Now(), 1, w.size)
 		g.mu.Unlock()
 		g.putBack(w)
 		return
@@ -193,12 +193,13 @@ func (l *Lane) SetReplayFull(ctx context.Context, full bool) {
 func (g *generation) close(ws []*work) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := time.Now()
 	for _, w := range ws {
 		w.ledger.Close(w.order.Message.Offset)
 		if w.ledger.Len() < maxOpen/2 {
 			g.gate.Full(w.order.Message.Partition, false)
 		}
-		g.gate.Closed(w.size)
+		g.gate.Closed(now, w.size)
 		delete(g.held, w)
 		g.sum.closed++
 	}

@@ -146,7 +146,7 @@ func (r *route) holding() error {
 		switch h {
 		case consumer.HoldStore, consumer.HoldReplay, consumer.HoldReplayFull:
 			why = append(why, h.String())
-		case consumer.HoldPermits, consumer.HoldBreaker:
+		case consumer.HoldPermits, consumer.HoldBreaker, consumer.HoldRate:
 		}
 	}
 	if len(why) == 0 {

@@ -95,7 +95,7 @@ func (w *worker) commitTick() {
 		return
 	}
 	if !w.queue.away() {
-		g.gate.Hold(consumer.HoldReplayFull, w.queue.total() >= w.queueBound)
+		g.gate.Hold(g.now, consumer.HoldReplayFull, w.queue.total() >= w.queueBound)
 	}
 	g.commit(false, func() {})
 }

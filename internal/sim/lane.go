@@ -65,7 +65,7 @@ func newGeneration(w *worker, number int, ps []consumer.Position) *generation {
 		worker: w, id: w.owner(), number: number, gate: consumer.NewGate(w.limits), ledgers: map[int32]*consumer.Ledger{},
 		fetching: make([]bool, w.brokers), committed: map[int32]int64{}, taking: true, working: true, writing: true,
 	}
-	g.gate.Assign(ps)
+	g.gate.Assign(w.now, ps)
 	for _, p := range ps {
 		g.parts = append(g.parts, p.Partition)
 		g.ledgers[p.Partition] = consumer.NewLedger(p.Offset)
@@ -135,10 +135,10 @@ func (g *generation) poll(broker int, grants []consumer.Grant, until time.Time) 
 				g.note("%s: %d/%d to %d are gone", g.name, gr.Partition, gr.Offset, start)
 				g.ledgers[gr.Partition].Advance(start)
 				g.gate.Moved(gr.Partition, start)
-				g.gate.Released(gr)
+				g.gate.Released(g.now, gr)
 			case !g.calmed && g.chance(0.03):
 				g.count("fetch failed")
-				g.gate.Released(gr)
+				g.gate.Released(g.now, gr)
 			default:
 				g.deliver(gr, g.topic.read(gr))
 			}
@@ -162,13 +162,13 @@ func (g *generation) deliver(gr consumer.Grant, b consumer.Batch) {
 		size += l.size
 	}
 	ledger.Advance(b.Next)
-	g.gate.Delivered(gr, records, size, b.Next, b.HighWater)
+	g.gate.Delivered(g.now, gr, records, size, b.Next, b.HighWater)
 }
 
 // drop forgets what was fetched and not admitted.
 func (g *generation) drop() {
 	for _, l := range g.pending {
-		g.gate.Dropped(1, l.size)
+		g.gate.Dropped(g.now, 1, l.size)
 	}
 	g.pending = nil
 }
@@ -205,7 +205,7 @@ func (g *generation) admitNext() bool {
 		g.admittingBytes -= bytesOf(batch)
 		g.admits--
 		for _, l := range batch {
-			g.gate.Dropped(1, l.size)
+			g.gate.Dropped(g.now, 1, l.size)
 		}
 	}
 	second := func() {
@@ -237,7 +237,7 @@ func (g *generation) withStore(e effect, none bool, before func(), do func() err
 			if g.over {
 				return
 			}
-			g.gate.Hold(consumer.HoldStore, err != nil)
+			g.gate.Hold(g.now, consumer.HoldStore, err != nil)
 			if err == nil {
 				then()
 				return
@@ -275,7 +275,7 @@ func (g *generation) lineUp(from []*line, admitted []order.Admitted, closed []*l
 	for _, l := range closed {
 		l.ledger.Close(l.message.Offset)
 		g.gate.Started(g.now, 1, l.size)
-		g.gate.Closed(l.size)
+		g.gate.Closed(g.now, l.size)
 	}
 }
 
@@ -302,7 +302,7 @@ func (g *generation) dispatch() {
 
 func (g *generation) breakerLets() bool {
 	open := !g.submits.ReadyAt(g.now)
-	g.gate.Hold(consumer.HoldBreaker, open)
+	g.gate.Hold(g.now, consumer.HoldBreaker, open)
 	if open {
 		g.count("hold")
 		if !g.looking {
@@ -316,13 +316,15 @@ func (g *generation) breakerLets() bool {
 // permit takes a permit, and tells the gate when none comes in time.
 func (g *generation) permit() bool {
 	if g.acquire() {
+		g.gate.Awaits(g.now, consumer.ConstraintNone)
 		if !g.waiting || !g.isLate {
-			g.gate.Permit(false)
+			g.gate.Permit(g.now, false)
 		}
 		g.waiting = false
 		return true
 	}
 	if !g.waiting {
+		g.gate.Awaits(g.now, consumer.ConstraintPermits)
 		g.waiting, g.isLate = true, false
 		g.late++
 		late := g.late
@@ -330,7 +332,7 @@ func (g *generation) permit() bool {
 			if g.waiting && g.late == late && !g.over {
 				g.isLate = true
 				g.count("permit late")
-				g.gate.Permit(true)
+				g.gate.Permit(g.now, true)
 			}
 		})
 	}
@@ -352,7 +354,7 @@ func (g *generation) send(l *line) {
 			return
 		}
 		if a.Outcome == order.OutcomeRefused && g.policy.Degrade == order.Hold && g.working {
-			g.gate.Unstarted(1, l.size)
+			g.gate.Unstarted(g.now, 1, l.size)
 			g.ready = slices.Insert(g.ready, 0, l)
 			return
 		}
@@ -386,7 +388,7 @@ func (g *generation) settleNext() {
 			if g.over {
 				return
 			}
-			g.gate.Hold(consumer.HoldStore, err != nil)
+			g.gate.Hold(g.now, consumer.HoldStore, err != nil)
 			if err != nil {
 				g.later(wait, func() {
 					if g.writing {
@@ -426,14 +428,14 @@ func (g *generation) pushNext() {
 			case g.over:
 			case err == nil, full:
 				g.count("spill")
-				g.gate.Hold(consumer.HoldReplay, false)
-				g.gate.Hold(consumer.HoldReplayFull, full)
+				g.gate.Hold(g.now, consumer.HoldReplay, false)
+				g.gate.Hold(g.now, consumer.HoldReplayFull, full)
 				g.pushes--
 				for _, l := range batch {
 					g.closed(l)
 				}
 			default:
-				g.gate.Hold(consumer.HoldReplay, true)
+				g.gate.Hold(g.now, consumer.HoldReplay, true)
 				g.later(retryMax, func() {
 					if g.writing {
 						try()
@@ -448,6 +450,6 @@ func (g *generation) pushNext() {
 // closed ends a record: it is settled and its memory is free.
 func (g *generation) closed(l *line) {
 	l.ledger.Close(l.message.Offset)
-	g.gate.Closed(l.size)
+	g.gate.Closed(g.now, l.size)
 	g.held = slices.DeleteFunc(g.held, func(h *line) bool { return h == l })
 }
