@@ -70,6 +70,14 @@ bench-pipeline: ## orders per second end to end beside its references, into benc
 bench-breaker: ## what a call through the breaker costs beside other Go breakers, into bench/out/breaker.json
 	scripts/bench breaker
 
+.PHONY: bench-little
+bench-little: ## a whole worker against Little's law: permits / latency, into bench/out/little.json
+	scripts/bench little
+
+.PHONY: bench-overload
+bench-overload: ## five times the load a downstream can take, failing calls and a SIGKILL, into bench/out/overload.json
+	scripts/bench overload
+
 .PHONY: clean
 clean: ## delete what was built; stop the services
 	scripts/services down

@@ -12,9 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"syscall"
@@ -85,7 +83,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Drop(context.WithoutCancel(ctx), r.topic)) }()
-	stopProfiles, err := profile(*cpu, *block, *allocs)
+	stopProfiles, err := rig.Profile(*cpu, *block, *allocs)
 	if err != nil {
 		return err
 	}
@@ -124,63 +122,16 @@ func (r *bench) measure(ctx context.Context, field []contender, rounds int) ([]r
 			at := (i + round) % len(field)
 			c := field[at]
 			debug.FreeOSMemory() // nobody pays for another's garbage
-			began, cpu := time.Now(), ownCPU()
+			began, cpu := time.Now(), rig.CPU()
 			rate, err := c.run(ctx, r)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
 			fmt.Printf("round %d  %-16s %8.0f orders/s  own CPU %.2f cores\n", round+1, c.name, rate,
-				(ownCPU()-cpu).Seconds()/time.Since(began).Seconds())
+				(rig.CPU()-cpu).Seconds()/time.Since(began).Seconds())
 			series[at].Name, series[at].What = c.name, c.what
 			series[at].Values = append(series[at].Values, rate)
 		}
 	}
 	return series, nil
-}
-
-// ownCPU is the processor time this process has used.
-func ownCPU() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// profile begins the profiles that have a file; what it returns ends them.
-func profile(cpu, block, allocs string) (stop func() error, err error) {
-	var ends []func() error
-	if cpu != "" {
-		f, err := os.Create(cpu)
-		if err != nil {
-			return nil, err
-		}
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return nil, err
-		}
-		ends = append(ends, func() error { pprof.StopCPUProfile(); return f.Close() })
-	}
-	if block != "" {
-		runtime.SetBlockProfileRate(10_000)
-		runtime.SetMutexProfileFraction(20)
-		ends = append(ends, func() error { return errors.Join(dump("block", block), dump("mutex", block+".mutex")) })
-	}
-	if allocs != "" {
-		ends = append(ends, func() error { return dump("allocs", allocs) })
-	}
-	return func() error {
-		var all error
-		for _, end := range ends {
-			all = errors.Join(all, end())
-		}
-		return all
-	}, nil
-}
-
-func dump(kind, path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(pprof.Lookup(kind).WriteTo(f, 0), f.Close())
 }
