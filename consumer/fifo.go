@@ -29,13 +29,3 @@ func (q *fifo[T]) pop() T {
 	}
 	return v
 }
-
-// unpop puts v back at the front: it is the next to be popped.
-func (q *fifo[T]) unpop(v T) {
-	if q.head > 0 {
-		q.head--
-		q.items[q.head] = v
-		return
-	}
-	q.items = append([]T{v}, q.items...)
-}

@@ -261,6 +261,15 @@ func (g *Gate) Unstarted(now time.Time, records int, bytes int64) {
 	g.account(now)
 }
 
+// Aside takes records out of the waiting line that wait for something else than a permit: an earlier record of their
+// key. They stay held; Unstarted brings them back.
+func (g *Gate) Aside(now time.Time, records int, bytes int64) {
+	g.queued -= records
+	g.waiting -= bytes
+	g.relax()
+	g.account(now)
+}
+
 // Dropped says that records left the waiting line without being worked on: their partition was revoked.
 func (g *Gate) Dropped(now time.Time, records int, bytes int64) {
 	g.queued -= records

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"spillway/order"
 )
 
-// generation is one tenure of the lane's partitions. A record goes pending → (admit) → ready → (permit) → attempt →
+// generation is one tenure of the lane's partitions. A record goes pending → (admit) → line → (permit) → attempt →
 // settling → (spilling) → closed; everything in these lines is bounded by the gate's grants.
 type generation struct {
 	*Lane
@@ -20,21 +19,37 @@ type generation struct {
 
 	mu        sync.Mutex // guards everything below, down to changed
 	gate      *Gate
-	ledgers   map[int32]*Ledger
-	ends      map[int32]int64 // high waters
-	pending   fifo[record]
-	ready     fifo[*work]
+	limits    Limits // the gate's
+	parts     map[int32]*part
+	turns     fifo[*part] // those with something pending
+	pending   int         // records of all partitions that wait for admission, parked ones left out
+	lots      *lots
+	released  fifo[record] // were parked, and may be admitted now
+	line      *Line[*work]
 	settling  fifo[settling]
 	spilling  fifo[settling]
 	held      map[*work]struct{} // admitted and not closed
 	admitting int                // records inside Admit
 	flying    int                // attempts under way
+	want      want
+	closed    bool // the line is: nothing may begin any more
 	sum       sum
 	changed   chan struct{} // made by who waits, closed when Plan may answer differently; nil while nobody waits
 
 	admit, dispatch, settle, spill, idle signal
+}
 
-	retired atomic.Bool // its calls are over: nothing may be sent any more
+// part is one partition.
+type part struct {
+	id      int32
+	ledger  *Ledger
+	end     int64 // high water, -1 where it is not known
+	pending fifo[record]
+
+	// Records that wait for an earlier one of their chain, admitted or not.
+	aside      int
+	asideBytes int64
+	full       bool // left out of the fetch: too much is aside, or behind an open record
 }
 
 // sum counts records in and out: what was taken is closed, dropped, or still in one of the lines.
@@ -45,15 +60,18 @@ type record struct {
 	message order.Message
 	ledger  *Ledger
 	size    int64
+	tenant  string // known once it is to be admitted
 }
 
 // work is an admitted order on its way.
 type work struct {
+	entry    Entry[*work]
 	order    order.Order
 	ledger   *Ledger
 	size     int64
 	leasedAt time.Time // when the lease was asked for: its end is at least this plus Config.Lease
-	lost     bool      // guarded by generation.mu
+	lost     bool      // guarded by generation.mu, as what follows
+	yielded  bool      // the next of its chain may run
 }
 
 // settling is a work whose outcome is known and not written yet.
@@ -75,15 +93,16 @@ func (s signal) set() {
 func newGeneration(l *Lane, s Session, limits Limits) *generation {
 	g := &generation{
 		Lane: l, session: s,
-		gate:    NewGate(limits),
-		ledgers: map[int32]*Ledger{}, ends: map[int32]int64{},
+		gate: NewGate(limits), limits: limits,
+		parts: map[int32]*part{},
+		lots:  newLots(l.cfg.Ordering), line: NewLine[*work](l.cfg.Ordering, l.cfg.Tenants),
 		held:  map[*work]struct{}{},
 		admit: make(signal, 1), dispatch: make(signal, 1), settle: make(signal, 1),
 		spill: make(signal, 1), idle: make(signal, 1),
 	}
 	ps := s.Assigned()
 	for _, p := range ps {
-		g.ledgers[p.Partition] = NewLedger(p.Offset)
+		g.parts[p.Partition] = &part{id: p.Partition, ledger: NewLedger(p.Offset), end: -1}
 	}
 	g.gate.Assign(time.Now(), ps)
 	return g
@@ -93,7 +112,7 @@ func newGeneration(l *Lane, s Session, limits Limits) *generation {
 // finished in time is cancelled and settled as such, and the offsets of what is settled are committed.
 func (g *generation) run(taking context.Context) error {
 	log := g.cfg.Logger.With(slog.Int("generation", int(g.session.Generation())))
-	log.InfoContext(taking, "partitions assigned", slog.Int("partitions", len(g.ledgers)))
+	log.InfoContext(taking, "partitions assigned", slog.Int("partitions", len(g.parts)))
 
 	background := context.WithoutCancel(taking)
 	working, stopWorking := context.WithCancelCause(background)   // calls
@@ -109,10 +128,10 @@ func (g *generation) run(taking context.Context) error {
 		fetchErr = g.session.Fetch(taking, g)
 		stopTaking(fetchErr)
 	})
-	for range admitters {
+	for range g.admitters() {
 		intake.Go(func() { g.admitLoop(taking, settling) })
 	}
-	dispatcher.Go(func() { g.dispatchLoop(working, settling) })
+	dispatcher.Go(func() { g.dispatchLoop(working) })
 	for range settlers {
 		writers.Go(func() { g.settleLoop(settling) })
 	}
@@ -150,9 +169,19 @@ func (g *generation) run(taking context.Context) error {
 var errDrain = errors.New("the drain is over")
 
 func (g *generation) stopCalls(stop context.CancelCauseFunc, cause error) {
-	g.retired.Store(true)
 	stop(cause)
-	g.dispatch.set()
+	g.mu.Lock()
+	g.closed = true
+	waiting := g.line.Clear()
+	g.mu.Unlock()
+	for _, e := range waiting {
+		g.unsent(e.Value)
+	}
+}
+
+// unsent is what becomes of an order that will not be sent by this generation.
+func (g *generation) unsent(w *work) {
+	g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()})
 }
 
 // awaitIdle returns when every admitted order is closed, or when ctx ends.
@@ -176,12 +205,25 @@ func (g *generation) awaitIdle(ctx context.Context) {
 func (g *generation) dropPending() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := time.Now()
-	for g.pending.len() > 0 {
-		r := g.pending.pop()
-		g.gate.Dropped(now, 1, r.size)
-		g.sum.dropped++
+	for _, r := range g.lots.clear() {
+		g.unaside(r.message.Partition, r.size)
+		g.drop(r.size)
 	}
+	for g.released.len() > 0 {
+		g.drop(g.released.pop().size)
+	}
+	for _, p := range g.parts {
+		for p.pending.len() > 0 {
+			g.drop(p.pending.pop().size)
+		}
+	}
+	g.turns, g.pending = fifo[*part]{}, 0
+}
+
+// drop forgets a record that was not admitted. The lock is held.
+func (g *generation) drop(size int64) {
+	g.gate.Dropped(time.Now(), 1, size)
+	g.sum.dropped++
 }
 
 // Plan implements Feed.
@@ -220,27 +262,32 @@ func (g *generation) wake() {
 func (g *generation) Deliver(b Batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	ledger := g.ledgers[b.Partition]
-	if ledger == nil {
+	p := g.parts[b.Partition]
+	if p == nil {
 		return
 	}
 	records, size := 0, int64(0)
+	waited := p.pending.len() > 0
 	for i := range b.Messages {
 		m := &b.Messages[i]
-		if !ledger.Open(m.Offset) {
+		if !p.ledger.Open(m.Offset) {
 			continue
 		}
-		r := record{message: *m, ledger: ledger, size: int64(m.Size())}
-		g.pending.push(r)
+		r := record{message: *m, ledger: p.ledger, size: int64(m.Size())}
+		p.pending.push(r)
 		records++
 		size += r.size
 	}
-	ledger.Advance(b.Next)
-	g.gate.Full(b.Partition, ledger.Len() > maxOpen)
+	g.pending += records
+	if !waited && p.pending.len() > 0 {
+		g.turns.push(p)
+	}
+	p.ledger.Advance(b.Next)
 	if b.HighWater >= 0 {
-		g.ends[b.Partition] = b.HighWater
+		p.end = b.HighWater
 	}
 	g.gate.Delivered(time.Now(), Grant{Partition: b.Partition, Bytes: b.Grant}, records, size, b.Next, b.HighWater)
+	g.fill(p)
 	g.sum.taken += records
 	g.m.consumed.Add(float64(records))
 	if records > 0 {
@@ -262,15 +309,15 @@ func (g *generation) Release(gr Grant) {
 func (g *generation) Lost(gap Gap) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	ledger := g.ledgers[gap.Partition]
-	if ledger == nil {
+	p := g.parts[gap.Partition]
+	if p == nil {
 		return
 	}
 	if gap.To < gap.From {
 		// The log was made again: offsets of before and of now have nothing to do with each other.
-		g.ledgers[gap.Partition] = NewLedger(gap.To)
+		p.ledger = NewLedger(gap.To)
 	} else {
-		ledger.Advance(gap.To)
+		p.ledger.Advance(gap.To)
 	}
 	g.gate.Moved(gap.Partition, gap.To)
 	g.wake()
@@ -297,6 +344,7 @@ func (g *generation) hold(ctx context.Context, why HoldReason, on bool, err erro
 func (g *generation) setLimits(limits Limits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.limits = limits
 	g.gate.SetLimits(time.Now(), limits)
 	g.admit.set()
 	g.wake()
@@ -308,24 +356,63 @@ func (g *generation) status(now time.Time) Status {
 	s := Status{
 		Level:      g.gate.Level(),
 		Generation: g.session.Generation(),
-		Assigned:   len(g.ledgers),
+		Assigned:   len(g.parts),
 		Paused:     g.gate.Paused(),
 		Constraint: g.gate.Constraint(),
 		Bound:      g.gate.Bound(now),
 		Target:     g.gate.Target(now),
 		InFlight:   g.flying,
 		Pauses:     g.gate.Pauses(),
-		Imbalance:  g.sum.taken - g.sum.closed - g.sum.dropped - g.pending.len() - g.admitting - len(g.held),
+		Imbalance:  g.sum.taken - g.sum.closed - g.sum.dropped - g.waitingRecords() - g.admitting - len(g.held),
 	}
 	for _, why := range HoldReasons() {
 		if g.gate.Holding(why) {
 			s.Holds = append(s.Holds, why)
 		}
 	}
-	for p, l := range g.ledgers {
-		if end, ok := g.ends[p]; ok {
-			s.Lag += max(end-l.Committable(), 0)
+	for _, p := range g.parts {
+		if p.end >= 0 {
+			s.Lag += max(p.end-p.ledger.Committable(), 0)
 		}
 	}
 	return s
+}
+
+// waitingRecords is how many records were fetched and are not admitted. The lock is held.
+func (g *generation) waitingRecords() int { return g.pending + g.lots.parked + g.released.len() }
+
+// setAside takes a record out of what waits for a permit: it waits for an earlier one of its chain. It stays held. The
+// lock is held.
+func (g *generation) setAside(partition int32, size int64) {
+	g.gate.Aside(time.Now(), 1, size)
+	if p := g.parts[partition]; p != nil {
+		p.aside++
+		p.asideBytes += size
+		g.fill(p)
+	}
+}
+
+// unaside takes setAside back. The lock is held.
+func (g *generation) unaside(partition int32, size int64) {
+	g.gate.Unstarted(time.Now(), 1, size)
+	if p := g.parts[partition]; p != nil {
+		p.aside--
+		p.asideBytes -= size
+		g.fill(p)
+	}
+}
+
+// fill leaves a partition out of the fetch while too much of it stands behind an open record or waits for its chain, and
+// lets it in again once that is down to a half. What is aside may take half of what the route may hold, in equal parts, so
+// that hot keys of one partition leave room for all others. The lock is held.
+func (g *generation) fill(p *part) {
+	share := 2 * len(g.parts)
+	records := max(g.limits.Records/share, leastAside)
+	bytes := max(g.limits.Bytes/int64(share), g.limits.PartitionBytes)
+	full := p.ledger.Len() > maxOpen || p.aside > records || p.asideBytes > bytes
+	open := p.ledger.Len() < maxOpen/2 && p.aside <= records/2 && p.asideBytes <= bytes/2
+	if full != p.full && (full || open) {
+		p.full = full
+		g.gate.Full(p.id, full)
+	}
 }

@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"spillway/order"
@@ -26,7 +25,7 @@ func (g *generation) takePending(taking context.Context) []record {
 	for taking.Err() == nil {
 		g.mu.Lock()
 		batch := g.cutBatch()
-		if g.pending.len() > 0 && batch != nil {
+		if g.pending+g.released.len() > 0 && batch != nil {
 			g.admit.set() // for the other admitter
 		}
 		g.mu.Unlock()
@@ -41,22 +40,67 @@ func (g *generation) takePending(taking context.Context) []record {
 	return nil
 }
 
-// cutBatch takes what one statement may hold, with the lock held. With a downstream that is faster than the store it
-// leaves the store to the settlers: an order that was called and not settled is one to look up after a crash.
+// cutBatch takes what one statement may hold, with the lock held: of each partition in turn. Records whose chain has
+// enough admitted are parked on the way. With a downstream that is faster than the store it leaves the store to the
+// settlers: an order that was called and not settled is one to look up after a crash.
 func (g *generation) cutBatch() []record {
-	room := min(g.gate.Ahead(time.Now())-g.ready.len()-g.admitting, batchRecords)
-	if room <= 0 || g.pending.len() == 0 || g.settling.len() >= settleMost {
+	room := min(g.gate.Ahead(time.Now())-g.line.Ready()-g.admitting, batchRecords)
+	if room <= 0 || g.settling.len() >= settleMost {
 		return nil
 	}
-	batch := make([]record, 0, min(room, g.pending.len()))
+	var batch []record
 	size := int64(0)
-	for g.pending.len() > 0 && len(batch) < room && (size == 0 || size+g.pending.peek().size <= batchBytes) {
-		r := g.pending.pop()
+	for len(batch) < room {
+		r := g.nextRecord(batchBytes-size, len(batch) == 0)
+		if r == nil {
+			break
+		}
+		if batch == nil {
+			batch = make([]record, 0, min(room, g.pending+g.released.len()+1))
+		}
 		size += r.size
-		batch = append(batch, r)
+		batch = append(batch, *r)
 	}
 	g.admitting += len(batch)
 	return batch
+}
+
+// nextRecord takes the next record that may be admitted, if it has at most so many bytes or is to be had whatever its
+// size; nil where there is none. The lock is held.
+func (g *generation) nextRecord(bytes int64, whatever bool) *record {
+	if g.released.len() > 0 { // first: others of their chains may be next in line
+		if !whatever && g.released.peek().size > bytes {
+			return nil
+		}
+		r := g.released.pop()
+		return &r
+	}
+	for g.turns.len() > 0 {
+		p := *g.turns.peek()
+		if !whatever && p.pending.peek().size > bytes {
+			return nil
+		}
+		r := p.pending.pop()
+		g.pending--
+		g.turns.pop()
+		if p.pending.len() > 0 {
+			g.turns.push(p)
+		}
+		if g.lots.enter(&r) {
+			return &r
+		}
+		g.setAside(p.id, r.size)
+	}
+	return nil
+}
+
+// admitters is how many goroutines admit. With an ordering there is one, so that what is admitted lines up in the order
+// it was read.
+func (g *generation) admitters() int {
+	if g.cfg.Ordering != Unordered {
+		return 1
+	}
+	return admitters
 }
 
 // admitBatch buries what can't be an order and admits the rest. When the store is away it holds intake and tries
@@ -76,6 +120,7 @@ func (g *generation) admitBatch(taking, settling context.Context, batch []record
 		switch {
 		case why == order.NoReason:
 			as = append(as, order.Admission{Number: number, Message: r.message})
+			r.tenant = g.cfg.Tenant.Of(&r.message)
 			from = append(from, r)
 		case why == order.NullValue && g.cfg.Tombstones == SkipTombstones:
 			g.m.tombstones.Inc()
@@ -108,18 +153,24 @@ func (g *generation) admitBatch(taking, settling context.Context, batch []record
 	g.lineUp(from, admitted, closed, leasedAt)
 }
 
-// lineUp makes new orders ready and closes what needs no attempt.
+// lineUp puts new orders in line and closes what needs no attempt.
 func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []record, leasedAt time.Time) {
 	counts := [3]int{}
+	var late []*work
+	defer func() { // with the lock released
+		for _, w := range late {
+			g.unsent(w)
+		}
+	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.admitting -= len(from) + len(closed)
 	for i, a := range admitted {
 		counts[a.Kind]++
 		if a.Kind == order.New {
-			w := &work{order: a.Order, ledger: from[i].ledger, size: from[i].size, leasedAt: leasedAt}
-			g.held[w] = struct{}{}
-			g.ready.push(w)
+			if w := g.enqueue(&from[i], a.Order, leasedAt); g.closed {
+				late = append(late, w)
+			}
 			g.cfg.Trace(StepAdmitted, a.Order.Number)
 			continue
 		}
@@ -127,10 +178,15 @@ func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []r
 	}
 	now := time.Now()
 	g.sum.closed += len(closed)
-	for _, r := range closed {
+	for i := range closed {
+		r := &closed[i]
 		r.ledger.Close(r.message.Offset)
 		g.gate.Started(now, 1, r.size)
 		g.gate.Closed(now, r.size)
+		g.release(r.message.Partition, r.message.Key)
+		if p := g.parts[r.message.Partition]; p != nil {
+			g.fill(p)
+		}
 	}
 	g.m.admitted.WithLabelValues("new").Add(float64(counts[order.New]))
 	g.m.admitted.WithLabelValues("duplicate").Add(float64(counts[order.Duplicate]))
@@ -140,6 +196,28 @@ func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []r
 	g.wake()
 }
 
+// enqueue puts a new order in line, unless that is closed. The lock is held.
+func (g *generation) enqueue(r *record, o order.Order, leasedAt time.Time) *work {
+	w := &work{order: o, ledger: r.ledger, size: r.size, leasedAt: leasedAt}
+	w.entry = Entry[*work]{
+		Value: w, Partition: r.message.Partition, Offset: r.message.Offset, Key: r.message.Key, Tenant: r.tenant,
+	}
+	g.held[w] = struct{}{}
+	if !g.closed && !g.line.Push(&w.entry) {
+		g.setAside(r.message.Partition, r.size)
+	}
+	return w
+}
+
+// release makes room in a record's chain, and lets in one that was parked behind it. The lock is held.
+func (g *generation) release(partition int32, key []byte) {
+	if r, ok := g.lots.leave(partition, key); ok {
+		g.unaside(partition, r.size)
+		g.released.push(r)
+		g.admit.set()
+	}
+}
+
 // giveUp leaves a batch uncommitted.
 func (g *generation) giveUp(batch []record) {
 	g.mu.Lock()
@@ -147,8 +225,8 @@ func (g *generation) giveUp(batch []record) {
 	g.admitting -= len(batch)
 	g.sum.dropped += len(batch)
 	now := time.Now()
-	for _, r := range batch {
-		g.gate.Dropped(now, 1, r.size)
+	for i := range batch {
+		g.gate.Dropped(now, 1, batch[i].size)
 	}
 	g.idle.set()
 }
@@ -169,133 +247,4 @@ func (g *generation) withStore(taking, working context.Context, call func(ctx co
 			return false
 		}
 	}
-}
-
-// dispatchLoop gives ready orders a permit and starts their attempts. After taking has ended it goes on until calls
-// are to stop; what is still ready then is cancelled.
-func (g *generation) dispatchLoop(working, settling context.Context) {
-	late := time.AfterFunc(time.Hour, g.permitLate)
-	late.Stop() // acquire sets it
-	defer late.Stop()
-	for {
-		w := g.takeReady(working, settling)
-		if w == nil {
-			return
-		}
-		if working.Err() != nil {
-			g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()})
-			continue
-		}
-		inTime, ok := g.acquire(working, late)
-		if !ok {
-			g.putBack(w)
-			continue
-		}
-		g.start(working, w, inTime)
-	}
-}
-
-// takeReady waits for the next order. Nil means that nothing will come any more.
-func (g *generation) takeReady(working, settling context.Context) *work {
-	for settling.Err() == nil {
-		if g.cfg.Policy.Degrade == order.Hold && working.Err() == nil && !g.breakerLets(working) {
-			continue
-		}
-		g.mu.Lock()
-		if g.ready.len() > 0 {
-			w := g.ready.pop()
-			g.mu.Unlock()
-			return w
-		}
-		g.gate.Awaits(time.Now(), ConstraintNone)
-		g.mu.Unlock()
-		select {
-		case <-g.dispatch:
-		case <-settling.Done():
-		}
-	}
-	return nil
-}
-
-// breakerLets holds intake while the breaker would refuse, and looks again a little later.
-func (g *generation) breakerLets(ctx context.Context) bool {
-	open := g.attempt.Open()
-	g.hold(ctx, HoldBreaker, open, nil)
-	if !open {
-		return true
-	}
-	select {
-	case <-time.After(watchHolds):
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// acquire takes a permit and says whether it came within permits.wait; if not, the gate has learnt it meanwhile.
-func (g *generation) acquire(ctx context.Context, late *time.Timer) (inTime, ok bool) {
-	if g.attempt.TryAcquire(order.LaneLive) {
-		return true, true
-	}
-	g.mu.Lock()
-	g.gate.Awaits(time.Now(), ConstraintPermits)
-	g.mu.Unlock()
-	late.Reset(g.cfg.PermitWait)
-	err := g.attempt.Acquire(ctx, order.LaneLive)
-	return late.Stop(), err == nil
-}
-
-func (g *generation) permitLate() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.gate.Permit(time.Now(), true)
-}
-
-// putBack returns an order to the front of the line: it could not be tried.
-func (g *generation) putBack(w *work) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.ready.unpop(w)
-	g.dispatch.set()
-}
-
-// start begins an attempt with the permit just acquired.
-func (g *generation) start(working context.Context, w *work, inTime bool) {
-	g.mu.Lock()
-	now := time.Now()
-	if inTime {
-		g.gate.Permit(now, false)
-	}
-	// Both clocks are asked: the monotonic one stands still while a machine is suspended, the database's does not.
-	age := max(now.Sub(w.leasedAt), now.Round(0).Sub(w.leasedAt.Round(0)))
-	lost := w.lost || age > g.cfg.Lease-g.cfg.CallBudget
-	if !lost {
-		g.flying++
-		w.order.Due = w.leasedAt.Add(g.cfg.Lease)
-	}
-	g.gate.Started(now, 1, w.size)
-	if g.ready.len() <= g.gate.Ahead(now)/2 {
-		g.admit.set()
-	}
-	g.wake()
-	g.mu.Unlock()
-	if lost {
-		g.attempt.Release(order.LaneLive)
-		g.loseLease(working, w)
-		return
-	}
-	go g.try(working, w)
-}
-
-// loseLease closes an order that is the scanner's by now: its lease is over, so it must not be sent.
-func (g *generation) loseLease(ctx context.Context, w *work) {
-	g.m.lost.Inc()
-	g.cfg.Logger.WarnContext(ctx, "lease lost before the attempt: left to the scanner", slog.String("number", w.order.Number))
-	g.close([]*work{w})
-}
-
-func (g *generation) whyStopped() order.Reason {
-	if g.stopping.Load() {
-		return order.Shutdown
-	}
-	return order.Revoked
 }

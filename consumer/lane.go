@@ -26,13 +26,11 @@ type Store interface {
 	Bury(ctx context.Context, ds []order.DeadRecord) error
 }
 
-// Pacer is the route's rate limits. A submit first takes its right here, then a permit.
+// Pacer is the route's rate limits.
 type Pacer interface {
 	// Pace takes the right to make one submit at now and returns 0. Where a limit has none left it takes nothing and says
 	// when asking again makes sense: more than 0, at most a second. It never blocks.
 	Pace(now time.Time, lane order.Lane, tenant string) time.Duration
-	// Unpace gives back a right that was taken and not used: no permit came, or the order's lease was over.
-	Unpace(lane order.Lane, tenant string)
 }
 
 // Permits is the route's permit pool.
@@ -40,14 +38,17 @@ type Permits interface {
 	TryAcquire(lane order.Lane) bool
 	Acquire(ctx context.Context, lane order.Lane) error
 	Release(lane order.Lane)
+	// Keep reports whether the holder of a permit may make another call with it; if not, it was given back to whoever
+	// has the better claim.
+	Keep(lane order.Lane) bool
 }
 
 // Attempter makes attempts under the route's rate limits, permits and breaker.
 type Attempter interface {
 	Pacer
 	Permits
-	// Submit makes one attempt with a permit the caller holds, and gives the permit back when the call has ended.
-	Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
+	// SubmitHolding makes one attempt with a permit the caller holds, and goes on holding.
+	SubmitHolding(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
 	// Open reports whether the breaker would refuse now.
 	Open() bool
 }
@@ -62,10 +63,12 @@ type Config struct {
 	Route      string
 	Owner      string // this worker's id, unique per start
 	Number     Number
-	Tenant     Tenant // whose rate an order counts against; the zero value: nobody's
+	Tenant     Tenant // who takes turns, and whose rate an order counts against; the zero value: nobody
 	Tombstones Tombstones
 	Policy     order.Policy
 	Limits     Limits
+	Ordering   Ordering
+	Tenants    int // that have a turn of their own in the line, see Line; default 100
 	// PermitLimit, where set, says how many permits there are now, instead of Limits.Permits: the limit may move. It is
 	// called often, with locks held, and must return at once.
 	PermitLimit func() int
@@ -110,6 +113,7 @@ const (
 	admitters    = 2
 	maxRecord    = 20 << 20 // bytes: what an item of the replay queue can hold
 	maxOpen      = 100_000  // records of a partition behind an open one: beyond it the partition is left out
+	leastAside   = 64       // records that may wait for their chain in each partition, however many there are
 	settlers     = 2
 	settleMost   = 4 * batchRecords // outcomes that wait to be written: beyond it nothing is admitted
 	retryFirst   = 50 * time.Millisecond
@@ -159,6 +163,9 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 	setDefault(&cfg.CallBudget, time.Second)
 	setDefault(&cfg.Drain, 5*time.Second)
 	setDefault(&cfg.Commit, 500*time.Millisecond)
+	if cfg.Tenants <= 0 {
+		cfg.Tenants = 100
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -15,6 +15,7 @@ import (
 // fakeGroup serves one generation of one partition that holds a number of records.
 type fakeGroup struct {
 	records int64
+	key     func(offset int64) []byte // the business number where nil
 
 	mu        sync.Mutex
 	committed int64
@@ -58,7 +59,11 @@ func (f *fakeGroup) Fetch(ctx context.Context, feed Feed) error {
 		g := grants[0]
 		b := Batch{Partition: 0, Grant: g.Bytes, Next: min(g.Offset+10, f.records), HighWater: f.records}
 		for o := g.Offset; o < b.Next; o++ {
-			b.Messages = append(b.Messages, order.Message{Offset: o, Key: fmt.Appendf(nil, "T-%d", o), Value: []byte("v")})
+			m := order.Message{Offset: o, Key: fmt.Appendf(nil, "T-%d", o), Value: []byte("v")}
+			if f.key != nil {
+				m.Headers, m.Key = []order.Header{{Key: "no", Value: m.Key}}, f.key(o)
+			}
+			b.Messages = append(b.Messages, m)
 		}
 		if len(b.Messages) == 0 {
 			select {
@@ -194,7 +199,6 @@ func newAttempter(permits int, took time.Duration, answer order.Answer) *fakeAtt
 }
 
 func (a *fakeAttempter) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
-func (a *fakeAttempter) Unpace(order.Lane, string)                        {}
 
 func (a *fakeAttempter) TryAcquire(order.Lane) bool {
 	select {
@@ -216,8 +220,10 @@ func (a *fakeAttempter) Acquire(ctx context.Context, _ order.Lane) error {
 
 func (a *fakeAttempter) Release(order.Lane) { <-a.permits }
 
-func (a *fakeAttempter) Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
-	defer a.Release(lane)
+// Keep lets a permit be kept: no other lane wants one.
+func (a *fakeAttempter) Keep(order.Lane) bool { return true }
+
+func (a *fakeAttempter) SubmitHolding(ctx context.Context, _ order.Lane, o *order.Order) order.Answer {
 	a.mu.Lock()
 	a.calls[o.Number]++
 	a.mu.Unlock()
@@ -292,7 +298,7 @@ type bench struct {
 	stop   func() error // ends the lane and returns what Run said
 }
 
-func startLane(t *testing.T, records int64, a *fakeAttempter, edit func(*Config)) *bench {
+func startLane(t *testing.T, records int64, a *fakeAttempter, edit func(*Config), group ...func(*fakeGroup)) *bench {
 	t.Helper()
 	b := &bench{
 		group: &fakeGroup{records: records}, store: &fakeStore{rows: map[string]order.Transition{}}, replay: &fakeReplay{},
@@ -307,6 +313,9 @@ func startLane(t *testing.T, records int64, a *fakeAttempter, edit func(*Config)
 	}
 	if edit != nil {
 		edit(&cfg)
+	}
+	for _, edit := range group {
+		edit(b.group)
 	}
 	b.lane = New(cfg, b.group, b.store, a, b.replay)
 	ctx, cancel := context.WithCancel(t.Context())

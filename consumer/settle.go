@@ -11,23 +11,6 @@ import (
 	"spillway/order"
 )
 
-// try makes one attempt and lines its outcome up for settlement.
-func (g *generation) try(working context.Context, w *work) {
-	a := g.attempt.Submit(working, order.LaneLive, &w.order)
-	g.mu.Lock()
-	g.flying--
-	g.mu.Unlock()
-	g.cfg.Trace(StepSent, w.order.Number)
-	if a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold && !g.retired.Load() {
-		g.mu.Lock()
-		g.gate.Unstarted(time.Now(), 1, w.size)
-		g.mu.Unlock()
-		g.putBack(w)
-		return
-	}
-	g.settleLater(w, a)
-}
-
 // settleLater decides what the answer makes of the order and hands it to the settlers.
 func (g *generation) settleLater(w *work, a order.Answer) {
 	g.m.outcome(a)
@@ -109,6 +92,7 @@ func (g *generation) settleBatch(ctx context.Context, batch []settling) {
 	if !ok {
 		return
 	}
+	g.yieldAll(batch)
 	closed := make([]*work, 0, len(batch))
 	var spill []settling
 	for i, s := range batch {
@@ -189,6 +173,31 @@ func (l *Lane) SetReplayFull(ctx context.Context, full bool) {
 	}
 }
 
+// yieldAll lets the next of each chain go: what went before it is written down.
+func (g *generation) yieldAll(batch []settling) {
+	if g.cfg.Ordering == Unordered {
+		return
+	}
+	g.mu.Lock()
+	for _, s := range batch {
+		g.yield(s.work)
+	}
+	g.mu.Unlock()
+}
+
+// yield is yieldAll for one; it may be called again. The lock is held.
+func (g *generation) yield(w *work) {
+	if w.yielded {
+		return
+	}
+	w.yielded = true
+	if next := g.line.Done(&w.entry); next != nil {
+		g.unaside(next.Partition, next.Value.size)
+		g.dispatch.set()
+	}
+	g.release(w.entry.Partition, w.entry.Key)
+}
+
 // close ends works: their ledger entries are settled and their memory is free.
 func (g *generation) close(ws []*work) {
 	g.mu.Lock()
@@ -196,11 +205,12 @@ func (g *generation) close(ws []*work) {
 	now := time.Now()
 	for _, w := range ws {
 		w.ledger.Close(w.order.Message.Offset)
-		if w.ledger.Len() < maxOpen/2 {
-			g.gate.Full(w.order.Message.Partition, false)
-		}
 		g.gate.Closed(now, w.size)
+		g.yield(w)
 		delete(g.held, w)
+		if p := g.parts[w.order.Message.Partition]; p != nil {
+			g.fill(p)
+		}
 		g.sum.closed++
 	}
 	g.idle.set()
@@ -289,9 +299,9 @@ func (g *generation) committable(committed map[int32]int64) map[int32]int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	moved := map[int32]int64{}
-	for p, l := range g.ledgers {
-		if o, ok := committed[p]; !ok || o != l.Committable() {
-			moved[p] = l.Committable()
+	for id, p := range g.parts {
+		if o, ok := committed[id]; !ok || o != p.ledger.Committable() {
+			moved[id] = p.ledger.Committable()
 		}
 	}
 	return moved

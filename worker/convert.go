@@ -53,6 +53,11 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 		Drain: cfg.Shutdown.Grace, Logger: opts.Logger.With(slog.String("route", r.Name)), Registerer: opts.Registry,
 	}
 	c.Number = admin.NumberRule(r.Number)
+	for _, o := range []consumer.Ordering{consumer.ByKey, consumer.ByPartition} {
+		if r.Ordering == o.String() {
+			c.Ordering = o
+		}
+	}
 	if r.Tombstones == "skip" {
 		c.Tombstones = consumer.SkipTombstones
 	}

@@ -19,6 +19,7 @@ type Permits interface {
 	TryAcquire(lane order.Lane) bool
 	Acquire(ctx context.Context, lane order.Lane) error
 	Release(lane order.Lane)
+	Keep(lane order.Lane) bool
 	Free(lane order.Lane) int
 }
 
@@ -66,6 +67,11 @@ func (a *Attempter) LookupOpen() bool { return !a.lookup.Ready() }
 // (o.Due, where set) has less left than a call may take is not sent: CANCELLED too.
 func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
 	defer a.Release(lane)
+	return a.SubmitHolding(ctx, lane, o)
+}
+
+// SubmitHolding is Submit, but the caller goes on holding its permit: it must release it, or keep it for another call.
+func (a *Attempter) SubmitHolding(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
 	if ctx.Err() != nil {
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}

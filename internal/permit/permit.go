@@ -214,6 +214,34 @@ func (p *Pool) Release(l order.Lane) {
 	p.mu.Unlock()
 }
 
+// Keep lets the holder of a permit make another call with it, in place of giving it back and standing in line again. It
+// reports false, and has given the permit back, where a waiter of another lane has the better claim or the limit has shrunk
+// below what is in use. Waiters of its own lane are passed over: they get what is given back.
+func (p *Pool) Keep(l order.Lane) bool {
+	if !known(l) {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lanes[l].inUse > 0 && p.inUse <= p.limit && !p.claimed(l) {
+		return true
+	}
+	p.giveBack(l)
+	return false
+}
+
+// claimed reports whether another lane's waiter goes before a holder in lane l who asks anew: one below its guarantee does,
+// and where the holder's lane has what it is owed without this permit, any who waits already. The lock is held.
+func (p *Pool) claimed(l order.Lane) bool {
+	owed := p.lanes[l].inUse-1 < p.guarantee[l]
+	for o := range order.Lane(order.Lanes) {
+		if o != l && p.lanes[o].first != nil && (!owed || p.lanes[o].inUse < p.guarantee[o]) {
+			return true
+		}
+	}
+	return false
+}
+
 // Free returns how many permits the lane can count on: those idle, and what it is owed of a busy pool once it stands in
 // line (see Acquire), which is one in its turn at the least. It is 0 while the limit is.
 func (p *Pool) Free(l order.Lane) int {

@@ -1,0 +1,257 @@
+package consumer
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"spillway/order"
+)
+
+// want is the dispatcher's wait for a permit.
+type want struct {
+	on    bool
+	since time.Time // the wait's begin, or the last time an order began meanwhile
+	late  *time.Timer
+	fired bool // the timer is to be set again
+}
+
+// dispatchLoop gives orders a permit and starts a goroutine for each, which goes on with the next order as long as it may
+// keep its permit: see carry. So the dispatcher is needed where permits are idle, and stands in line for the lane where
+// they are not. It ends with working.
+func (g *generation) dispatchLoop(working context.Context) {
+	late := time.AfterFunc(time.Hour, g.permitLate)
+	late.Stop() // acquire sets it
+	defer late.Stop()
+	g.mu.Lock()
+	g.want.late = late
+	g.mu.Unlock()
+	for g.awaitReady(working) {
+		if g.cfg.Policy.Degrade == order.Hold && !g.breakerLets(working) {
+			continue
+		}
+		if !g.acquire(working) {
+			continue
+		}
+		if w := g.pick(working); w != nil {
+			go g.carry(working, w)
+			continue
+		}
+		g.attempt.Release(order.LaneLive)
+	}
+}
+
+// awaitReady waits until an order may run. False means that nothing will any more.
+func (g *generation) awaitReady(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		g.mu.Lock()
+		now := time.Now()
+		e, until := g.line.Peek(now)
+		switch {
+		case e != nil:
+		case g.line.Ready() > 0:
+			g.gate.Awaits(now, ConstraintRate)
+		default:
+			g.gate.Awaits(now, ConstraintNone)
+		}
+		g.mu.Unlock()
+		if e != nil {
+			return true
+		}
+		g.pause(ctx, until)
+	}
+	return false
+}
+
+// pause waits for a signal of the line, or until a time that is not zero.
+func (g *generation) pause(ctx context.Context, until time.Time) {
+	var timer <-chan time.Time
+	if !until.IsZero() {
+		t := time.NewTimer(time.Until(until))
+		defer t.Stop()
+		timer = t.C
+	}
+	select {
+	case <-g.dispatch:
+	case <-timer:
+	case <-ctx.Done():
+	}
+}
+
+// breakerLets holds intake while the breaker would refuse, and looks again a little later.
+func (g *generation) breakerLets(ctx context.Context) bool {
+	open := g.attempt.Open()
+	g.hold(ctx, HoldBreaker, open, nil)
+	if !open {
+		return true
+	}
+	select {
+	case <-time.After(watchHolds):
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// acquire takes a permit. When no order has begun for permits.wait meanwhile, the gate learns it.
+func (g *generation) acquire(ctx context.Context) bool {
+	if g.attempt.TryAcquire(order.LaneLive) {
+		return true
+	}
+	g.mu.Lock()
+	g.want.on, g.want.since, g.want.fired = true, time.Now(), false
+	g.want.late.Reset(g.cfg.PermitWait)
+	g.gate.Awaits(g.want.since, ConstraintPermits)
+	g.mu.Unlock()
+	err := g.attempt.Acquire(ctx, order.LaneLive)
+	g.mu.Lock()
+	g.want.on = false
+	g.want.late.Stop()
+	g.mu.Unlock()
+	return err == nil
+}
+
+func (g *generation) permitLate() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.want.on {
+		return
+	}
+	if left := g.cfg.PermitWait - time.Since(g.want.since); left > 0 {
+		g.want.late.Reset(left)
+		return
+	}
+	g.want.fired = true
+	g.gate.Permit(time.Now(), true)
+}
+
+// pick gives out the order whose turn it is, for a permit that the caller holds; nil where none may run.
+func (g *generation) pick(working context.Context) *work {
+	var lost []*work
+	defer func() { // with the lock released
+		for _, w := range lost {
+			g.loseLease(working, w)
+		}
+	}()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for working.Err() == nil {
+		now := time.Now()
+		e, _ := g.line.Peek(now)
+		if e == nil {
+			return nil
+		}
+		w := e.Value
+		expired := g.expired(now, w)
+		if !expired {
+			if wait := g.attempt.Pace(now, order.LaneLive, e.Tenant); wait > 0 {
+				g.line.Rest(now.Add(wait))
+				continue
+			}
+		}
+		g.line.Take()
+		g.begin(now, w)
+		if expired {
+			lost = append(lost, w)
+			continue
+		}
+		g.flying++
+		w.order.Due = w.leasedAt.Add(g.cfg.Lease)
+		return w
+	}
+	return nil
+}
+
+// expired reports whether an order's lease may be over before a call would be. The lock is held.
+func (g *generation) expired(now time.Time, w *work) bool {
+	// Both clocks are asked: the monotonic one stands still while a machine is suspended, the database's does not.
+	age := max(now.Sub(w.leasedAt), now.Round(0).Sub(w.leasedAt.Round(0)))
+	return w.lost || age > g.cfg.Lease-g.cfg.CallBudget
+}
+
+// begin tells the gate that an order has its permit. The lock is held.
+func (g *generation) begin(now time.Time, w *work) {
+	if g.want.since.IsZero() || now.Sub(g.want.since) <= g.cfg.PermitWait {
+		g.gate.Permit(now, false)
+	}
+	g.want.since = time.Time{}
+	if !g.want.on {
+		g.gate.Awaits(now, ConstraintNone)
+	} else {
+		g.want.since = now
+		if g.want.fired {
+			g.want.fired = false
+			g.want.late.Reset(g.cfg.PermitWait)
+		}
+	}
+	g.gate.Started(now, 1, w.size)
+	if g.line.Ready() <= g.gate.Ahead(now)/2 {
+		g.admit.set()
+	}
+	g.wake()
+}
+
+// carry makes attempts with one permit, which the caller has acquired: of the order, and then of whichever is next, as
+// long as the permit may be kept. From the end of one call to the begin of the next nobody has to be woken.
+func (g *generation) carry(working context.Context, w *work) {
+	for w != nil {
+		a := g.attempt.SubmitHolding(working, order.LaneLive, &w.order)
+		g.mu.Lock()
+		g.flying--
+		g.mu.Unlock()
+		g.cfg.Trace(StepSent, w.order.Number)
+		g.answered(w, a)
+		w = g.next(working)
+	}
+}
+
+// answered says what becomes of an order whose attempt is over.
+func (g *generation) answered(w *work, a order.Answer) {
+	if a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold && g.putBack(w) {
+		return
+	}
+	g.settleLater(w, a)
+}
+
+// putBack returns an order to its place in line: it could not be tried. False means that the line is closed.
+func (g *generation) putBack(w *work) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.gate.Unstarted(time.Now(), 1, w.size)
+	g.line.Return(&w.entry, time.Time{})
+	g.dispatch.set()
+	return true
+}
+
+// next is the order to go on with under a permit that is held; with nil the permit was given back.
+func (g *generation) next(working context.Context) *work {
+	if working.Err() != nil || (g.cfg.Policy.Degrade == order.Hold && g.attempt.Open()) {
+		g.attempt.Release(order.LaneLive)
+		g.dispatch.set()
+		return nil
+	}
+	if !g.attempt.Keep(order.LaneLive) {
+		return nil
+	}
+	w := g.pick(working)
+	if w == nil {
+		g.attempt.Release(order.LaneLive)
+	}
+	return w
+}
+
+// loseLease closes an order that is the scanner's by now: its lease is over, so it must not be sent.
+func (g *generation) loseLease(ctx context.Context, w *work) {
+	g.m.lost.Inc()
+	g.cfg.Logger.WarnContext(ctx, "lease lost before the attempt: left to the scanner", slog.String("number", w.order.Number))
+	g.close([]*work{w})
+}
+
+func (g *generation) whyStopped() order.Reason {
+	if g.stopping.Load() {
+		return order.Shutdown
+	}
+	return order.Revoked
+}
