@@ -15,6 +15,7 @@ import (
 	"spillway/internal/downstream"
 	"spillway/internal/memstore"
 	"spillway/internal/permit"
+	"spillway/internal/rate"
 	"spillway/internal/wallet"
 	"spillway/order"
 )
@@ -68,7 +69,7 @@ func TestOrdersThatTimedOutAreSettledByWhatTheServiceDid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	calls := attempt.New(attempt.Config{Submit: 100 * time.Millisecond, Lookup: 5 * time.Second}, permits, handler, breakers[0], breakers[1], nil)
+	calls := attempt.New(attempt.Config{Submit: 100 * time.Millisecond, Lookup: 5 * time.Second}, rate.New(rate.Config{}, time.Now()), permits, handler, breakers[0], breakers[1], nil)
 	policy := order.Policy{
 		ReplayAttempts: 3, ReplayAttemptsTotal: 20, RetryDelay: time.Second, RetryDelayMax: time.Minute,
 		RetryAfterMax: time.Minute, ReplayPatience: time.Hour, CompensateAttempts: 5,

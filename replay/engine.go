@@ -29,8 +29,6 @@ type Config struct {
 	Bytes int
 	// Tenant says whose order a record is; nil: nobody's.
 	Tenant func(m *order.Message) string
-	// Rate bounds the attempts begun per second. Default 0: no bound but the permits and the pace.
-	Rate float64
 
 	// Lease is how long a claim and a begun row stay ours without a renewal, default 30 s. It is renewed three times
 	// in its length.
@@ -90,9 +88,6 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("replay: %s %d: want 1 to %d", n.name, *n.field, n.most)
 		}
 	}
-	if !(c.Rate >= 0 && c.Rate <= 1e6) {
-		return c, fmt.Errorf("replay: rate %v: want 0 (no bound) to 1e6 per second", c.Rate)
-	}
 	if c.Route == "" || c.Owner == "" {
 		return c, errors.New("replay: want a route and an owner")
 	}
@@ -119,7 +114,6 @@ type Engine struct {
 	flight int        // orders claimed and not yet settled or dropped
 	bytes  int        // of their entries
 	pace   pace
-	bucket bucket
 }
 
 // New makes an engine; it starts nothing. The error names a number out of its bounds, or a metric that reg has already.
@@ -143,7 +137,6 @@ func New(
 		records: track{what: "order store", pause: cfg.Backoff, log: log},
 		wake:    make(chan struct{}, 1),
 		pace:    newPace(cfg.InFlight),
-		bucket:  bucket{rate: cfg.Rate},
 	}, nil
 }
 
@@ -203,7 +196,7 @@ func (e *Engine) take(taking, ctx context.Context, idle *bool) (*batch, time.Dur
 		e.metrics.limit.Set(0)
 		return nil, e.cfg.Poll
 	}
-	n, room := e.room(time.Now())
+	n, room := e.room()
 	if n == 0 {
 		return nil, e.cfg.Poll
 	}
@@ -263,12 +256,11 @@ func (e *Engine) claim(ctx context.Context, n, room int) (Claim, error) {
 }
 
 // room is how many orders, and how many bytes of entries, may come into flight at now.
-func (e *Engine) room(now time.Time) (n, bytes int) {
+func (e *Engine) room() (n, bytes int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.bucket = e.bucket.filled(now)
 	e.pace.ceiling = e.ceiling()
-	n = e.bucket.allows(min(min(e.pace.limit, e.pace.ceiling)-e.flight, e.cfg.Batch))
+	n = min(e.pace.limit-e.flight, e.pace.ceiling-e.flight, e.cfg.Batch)
 	bytes = e.cfg.Bytes - e.bytes
 	e.metrics.limit.Set(float64(e.pace.limit))
 	if n < 1 || bytes < 1 {
@@ -291,7 +283,6 @@ func (e *Engine) enter(n, bytes int) {
 	defer e.mu.Unlock()
 	e.flight += n
 	e.bytes += bytes
-	e.bucket = e.bucket.less(n)
 }
 
 // leave counts one out.

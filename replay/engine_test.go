@@ -231,24 +231,6 @@ func TestReplayHoldsWhenPermitsRunOut(t *testing.T) {
 	})
 }
 
-func TestReplayKeepsToItsRate(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.cfg.Rate = 50
-		e := w.engine()
-		w.spill(e, 2000)
-		w.run(e)
-		time.Sleep(20 * time.Second)
-		for second := range 19 {
-			from := time.Duration(second) * time.Second
-			if n := w.service.between(w.start, from, from+time.Second); n > 56 || (second > 6 && n < 40) {
-				t.Errorf("second %d has %d attempts, want about 50", second, n)
-			}
-		}
-	})
-}
-
 func TestOrderThatMovedOnIsDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -427,7 +409,6 @@ func TestNewRefusesNumbersOutOfBounds(t *testing.T) {
 		"no owner":        func(c *replay.Config) { c.Owner = "" },
 		"negative lease":  func(c *replay.Config) { c.Lease = -1 },
 		"batch too large": func(c *replay.Config) { c.Batch = replay.MaxClaim + 1 },
-		"negative rate":   func(c *replay.Config) { c.Rate = -1 },
 		"negative bytes":  func(c *replay.Config) { c.Bytes = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -52,36 +52,3 @@ func (p pace) after(outcome order.Outcome, now time.Time) pace {
 		return pace{limit: min(p.ceiling, p.limit*2), ceiling: p.ceiling, since: now}
 	}
 }
-
-// bucket bounds how many attempts begin per second: it holds at most a tenth of a second's worth, but one.
-type bucket struct {
-	rate   float64 // per second; 0: no bound
-	tokens float64
-	at     time.Time
-}
-
-// filled is the bucket at now.
-func (b bucket) filled(now time.Time) bucket {
-	most := max(1, b.rate/10)
-	if b.at.IsZero() {
-		b.tokens = most
-	} else {
-		b.tokens = min(most, b.tokens+now.Sub(b.at).Seconds()*b.rate)
-	}
-	b.at = now
-	return b
-}
-
-// allows is how many of n may begin.
-func (b bucket) allows(n int) int {
-	if b.rate == 0 {
-		return n
-	}
-	return min(n, int(b.tokens))
-}
-
-// less is the bucket after n have begun.
-func (b bucket) less(n int) bucket {
-	b.tokens -= float64(n)
-	return b
-}

@@ -113,27 +113,3 @@ func FuzzPaceStaysWithinItsBounds(f *testing.F) {
 		}
 	})
 }
-
-func TestBucketLetsThroughItsRateAndNoMore(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1000, 0)
-	b := bucket{rate: 20}
-	through := 0
-	for range 10_000 { // 10 s in steps of 1 ms
-		b = b.filled(now)
-		n := b.allows(7)
-		b = b.less(n)
-		through += n
-		now = now.Add(time.Millisecond)
-	}
-	if through < 199 || through > 203 {
-		t.Errorf("%d in 10 s at 20 per second", through)
-	}
-	b = b.filled(now.Add(time.Hour))
-	if n := b.allows(100); n != 2 {
-		t.Errorf("%d at once after an idle hour, want a tenth of a second's worth: 2", n)
-	}
-	if n := (bucket{}).allows(100); n != 100 {
-		t.Errorf("without a rate %d of 100 may begin", n)
-	}
-}

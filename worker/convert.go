@@ -13,6 +13,7 @@ import (
 	"spillway/internal/downstream"
 	"spillway/internal/kafka"
 	"spillway/internal/permit"
+	"spillway/internal/rate"
 	"spillway/order"
 )
 
@@ -58,6 +59,7 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 			c.Ordering = o
 		}
 	}
+	c.Tenant = tenant(r.Rate.Tenant)
 	if r.Tombstones == "skip" {
 		c.Tombstones = consumer.SkipTombstones
 	}
@@ -72,6 +74,33 @@ func permitConfig(r *config.Route) permit.Config {
 	return permit.Config{
 		Limit: r.Permits.Limit, Live: s.Live.Share(), Replay: s.Replay.Share(), Compensate: s.Compensate.Share(),
 	}
+}
+
+func rateConfig(r *config.Route) rate.Config {
+	s := r.Permits.Shares
+	return rate.Config{
+		Limit: float64(r.Rate.Limit), Burst: r.Rate.Burst, Replay: float64(r.Replay.Rate), Compensate: float64(r.Compensate.Rate),
+		LiveShare: s.Live.Share(), ReplayShare: s.Replay.Share(), Tenant: float64(r.Rate.Tenant.Limit), Tenants: r.Rate.Tenant.Max,
+	}
+}
+
+// tenant is where a route's records name their tenant.
+func tenant(t config.Tenants) consumer.Tenant {
+	switch t.From {
+	case config.FromHeader:
+		return consumer.Tenant{From: consumer.TenantFromHeader, Header: t.Header}
+	case config.FromValue:
+		return consumer.Tenant{From: consumer.TenantFromPointer, Pointer: t.Pointer}
+	}
+	return consumer.Tenant{}
+}
+
+// tenantRule is the same for the replay engine, which need not look where there are no tenants.
+func tenantRule(t config.Tenants) func(m *order.Message) string {
+	if t.From == config.FromNone {
+		return nil
+	}
+	return tenant(t).Of
 }
 
 // BreakerConfig is the part of a route's settings that makes its breakers.

@@ -16,6 +16,7 @@ import (
 	"spillway/internal/kafka"
 	"spillway/internal/permit"
 	"spillway/internal/postgres"
+	"spillway/internal/rate"
 	"spillway/order"
 	"spillway/replay"
 )
@@ -33,6 +34,7 @@ type route struct {
 	lane      *consumer.Lane
 	replay    *replay.Engine
 	scanner   *compensator.Scanner
+	rates     *rate.Limiter
 	permits   *permit.Pool
 	breakers  [2]*breaker.Breaker // in the order of endpoints
 	attempter *attempt.Attempter
@@ -62,6 +64,7 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 		return nil, fmt.Errorf("permits: %w", err)
 	}
 	r.permits = permit.New(permits)
+	r.rates = rate.New(rateConfig(cfg), time.Now())
 	var err error
 	for i, endpoint := range endpoints() {
 		key := breaker.Key{Service: cfg.Name, Endpoint: endpoint}
@@ -73,14 +76,16 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 			return nil, fmt.Errorf("breaker: %w", err)
 		}
 	}
+	registerRates(cfg, w.opts.Registry, r.rates)
 	r.m = newRouteMetrics(cfg.Name, w.opts.Registry, r.permits, r.breakers[:])
 	attempter := attempt.New(attempt.Config{Submit: cfg.Downstream.Timeout, Lookup: cfg.Downstream.LookupTimeout},
-		r.permits, handler, r.breakers[0], r.breakers[1], r.m.took)
+		r.rates, r.permits, handler, r.breakers[0], r.breakers[1], r.m.took)
 	r.attempter = attempter
 
 	r.replay, err = replay.New(replay.Config{
 		Route: cfg.Name, Owner: w.owner, InFlight: maxInFlight, PermitLimit: r.permits.Limit, Batch: cfg.Replay.Batch,
 		Lease: cfg.Replay.Lease, Grace: w.cfg.Shutdown.Grace * 4 / 5, Tail: w.cfg.Shutdown.Grace / 5,
+		Tenant: tenantRule(cfg.Rate.Tenant),
 	}, cfg.Policy(), w.redis.Queue(cfg.Name, cfg.Replay.Capacity), w.store, attempter, w.opts.Logger, w.opts.Registry)
 	if err != nil {
 		return nil, err

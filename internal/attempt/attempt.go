@@ -1,5 +1,5 @@
-// Package attempt makes one call under a route's permits and breakers: permit → breaker → call under a deadline →
-// classified answer. It is the only place that calls an [order.Handler].
+// Package attempt makes one call under a route's rate limits, permits and breakers: rate → permit → breaker → call under a
+// deadline → classified answer. It is the only place that calls an [order.Handler].
 package attempt
 
 import (
@@ -23,6 +23,13 @@ type Permits interface {
 	Free(lane order.Lane) int
 }
 
+// Pacer is the rate limits of the route; see rate.Limiter.
+type Pacer interface {
+	Pace(now time.Time, lane order.Lane, tenant string) time.Duration
+	PaceTenant(now time.Time, tenant string) time.Duration
+	Unpace(lane order.Lane, tenant string)
+}
+
 // Config is the deadlines of the two calls. Both must be set.
 type Config struct {
 	Submit time.Duration
@@ -31,6 +38,7 @@ type Config struct {
 
 // Attempter makes attempts and lookups. It is safe for concurrent use.
 type Attempter struct {
+	Pacer
 	Permits
 
 	cfg     Config
@@ -41,20 +49,10 @@ type Attempter struct {
 	failed  [2]failures // of submits and lookups
 }
 
-// New makes an attempter. took, where not nil, observes how long calls take, in seconds, by lane and outcome.
-func New(cfg Config, permits Permits, handler order.Handler, submit, lookup *breaker.Breaker, took *prometheus.HistogramVec) *Attempter {
-	return &Attempter{Permits: permits, cfg: cfg, handler: handler, submit: submit, lookup: lookup, took: took}
+// New makes an attempter. The caller of Submit and of Lookup takes the right from pacer and the permit from permits. took, where not nil, observes how long calls take, in seconds, by lane and outcome.
+func New(cfg Config, pacer Pacer, permits Permits, handler order.Handler, submit, lookup *breaker.Breaker, took *prometheus.HistogramVec) *Attempter {
+	return &Attempter{Pacer: pacer, Permits: permits, cfg: cfg, handler: handler, submit: submit, lookup: lookup, took: took}
 }
-
-// Pace takes the right to make one submit, or in the lane compensate one lookup, at now, and returns 0; or it takes
-// nothing and returns how long until asking again makes sense, at most a second.
-func (*Attempter) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
-
-// PaceTenant takes the right from the tenant's limit alone.
-func (*Attempter) PaceTenant(time.Time, string) time.Duration { return 0 }
-
-// Unpace gives back a right that Pace gave and that was not used.
-func (*Attempter) Unpace(order.Lane, string) {}
 
 // Open reports whether the breaker would refuse a submit now.
 func (a *Attempter) Open() bool { return !a.submit.Ready() }

@@ -58,7 +58,7 @@ func newRig(t *testing.T, h handler) *rig {
 		}
 		*b = made
 	}
-	r.Attempter = attempt.New(attempt.Config{Submit: submitTime, Lookup: lookupTime}, r.permits, h, r.submit, r.lookup, r.took)
+	r.Attempter = attempt.New(attempt.Config{Submit: submitTime, Lookup: lookupTime}, nil, r.permits, h, r.submit, r.lookup, r.took)
 	return r
 }
 
@@ -507,7 +507,7 @@ func TestOnlyCallsThatWereMadeAreTimed(t *testing.T) {
 func TestHistogramMayBeLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, answers(order.Answer{Outcome: order.OutcomeSucceeded}))
-	r.Attempter = attempt.New(attempt.Config{Submit: submitTime, Lookup: lookupTime}, r.permits,
+	r.Attempter = attempt.New(attempt.Config{Submit: submitTime, Lookup: lookupTime}, nil, r.permits,
 		answers(order.Answer{Outcome: order.OutcomeSucceeded}), r.submit, r.lookup, nil)
 	if a := r.try(t.Context(), t); a.Outcome != order.OutcomeSucceeded {
 		t.Errorf("%v, want SUCCEEDED", a.Outcome)

@@ -43,7 +43,7 @@ func TestTheLastFailedCallsAreKnownWhenTheBreakerOpens(t *testing.T) {
 			return order.Finding{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed, Detail: "refused"}
 		},
 	}
-	a = attempt.New(attempt.Config{Submit: time.Second, Lookup: time.Second}, permit.New(permit.Config{Limit: 1}), h, b["submit"], b["lookup"], nil)
+	a = attempt.New(attempt.Config{Submit: time.Second, Lookup: time.Second}, nil, permit.New(permit.Config{Limit: 1}), h, b["submit"], b["lookup"], nil)
 	for i := range 9 {
 		if !a.TryAcquire(order.LaneLive) {
 			t.Fatal("no permit")

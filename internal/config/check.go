@@ -133,6 +133,7 @@ func (l *loader) once(seen map[string]string, value, path, name string) {
 
 func (l *loader) checkRoute(path string, r *Route) {
 	l.checkNumber(join(path, "number"), &r.Number)
+	l.checkTenants(join(path, "rate.tenant"), &r.Rate.Tenant)
 	p := join(path, "permits.shares")
 	sum := r.Permits.Shares.Live + r.Permits.Shares.Replay + r.Permits.Shares.Compensate
 	l.rule(sum > 99.999 && sum < 100.001, join(p, "live"),
@@ -156,6 +157,17 @@ func (l *loader) checkNumber(path string, n *Number) {
 	l.rule(n.From != FromValue || n.Pointer != "", pointer, "is needed with from: value", "a JSON pointer such as /order_no", from)
 	l.rule(n.From == FromValue || n.Pointer == "", pointer, "has no effect with from: "+n.From, "from: value, or no such key", from)
 	l.rule(isPointer(n.Pointer), pointer, "is not a JSON pointer", "a JSON pointer such as /order_no")
+}
+
+func (l *loader) checkTenants(path string, n *Tenants) {
+	from := join(path, "from")
+	header, pointer, limit := join(path, "header"), join(path, "pointer"), join(path, "limit")
+	l.rule(n.From != FromHeader || n.Header != "", header, "is needed with from: header", "a record header's name", from)
+	l.rule(n.From == FromHeader || n.Header == "", header, "has no effect with from: "+n.From, "from: header, or no such key", from)
+	l.rule(n.From != FromValue || n.Pointer != "", pointer, "is needed with from: value", "a JSON pointer such as /shop", from)
+	l.rule(n.From == FromValue || n.Pointer == "", pointer, "has no effect with from: "+n.From, "from: value, or no such key", from)
+	l.rule(isPointer(n.Pointer), pointer, "is not a JSON pointer", "a JSON pointer such as /shop")
+	l.rule(n.From != FromNone || n.Limit == 0, limit, "has no effect with from: none", "from: header or value, or no such key", from)
 }
 
 // leaseMargin is how much longer than a call a lease must be: the time to renew it or to settle.

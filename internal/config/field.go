@@ -112,6 +112,8 @@ func (f *field) accepted() string {
 		return "a size with a unit (B, KiB, MiB, GiB)" + f.bounds() + ", such as " + f.sample()
 	case reflect.TypeFor[Percent]():
 		return "a percentage" + f.bounds() + ", such as " + f.sample()
+	case reflect.TypeFor[Rate]():
+		return "a rate with a unit (/s, /m, /h), 1/h to " + f.max + ", such as " + f.sample() + ", or " + noRate
 	case reflect.TypeFor[int]():
 		return "a whole number" + f.bounds()
 	case reflect.TypeFor[float64]():
@@ -165,6 +167,8 @@ func (f *field) set(v reflect.Value, text string) (why string) {
 		return setWith(p, text, f, parseSize)
 	case *Percent:
 		return setWith(p, text, f, parsePercent)
+	case *Rate:
+		return setWith(p, text, f, parseRate)
 	case *int:
 		return setWith(p, text, f, parseInt)
 	case *float64:
@@ -195,7 +199,7 @@ func (f *field) set(v reflect.Value, text string) (why string) {
 }
 
 // setWith parses the text, checks the field's bounds and stores the value.
-func setWith[T time.Duration | Size | Percent | int | float64](p *T, text string, f *field, parse func(string) (T, string)) string {
+func setWith[T time.Duration | Size | Percent | Rate | int | float64](p *T, text string, f *field, parse func(string) (T, string)) string {
 	n, why := parse(text)
 	if why != "" {
 		return why

@@ -19,6 +19,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(secretive, "SPILLWAY_REDIS_URL=redis://:C4NARY@h")
 	f.Add(string(Example()), "SPILLWAY_KAFKA_BROKERS= a:1 , b:2 ,")
 	f.Add(strings.Replace(string(text), "/pay/{number}", "/pay/{number}?a={value:/x}", 1), "SPILLWAY_ROUTES_WALLET_DOWNSTREAM_SUBMIT_BODY={\"a\":\"{number}\"}")
+	f.Add(string(text), "SPILLWAY_ROUTES_WALLET_RATE_FLEET=7/m")
 	f.Add("routes: [{name: a, name: b}, null, 5, {name: a}]\n", "SPILLWAY_ROUTES_A_TOPIC=\x00")
 	f.Add("a: &x [*x]\n<<: *x\n? 1\n: !!int 2\n", "SPILLWAY_=")
 	// Found here: names with control characters were printed as they are.

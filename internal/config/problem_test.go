@@ -28,6 +28,8 @@ func wantProblems(t *testing.T, got []string, want ...string) {
 	}
 }
 
+const rateForm = "accepted: a rate with a unit (/s, /m, /h), 1/h to 1000000/s, such as 200/s, or none"
+
 const waitForm = "accepted: a duration with a unit (ms, s, m, h), 1ms to 1m, such as 20ms"
 
 // TestValuesThatCouldMeanSomethingElseAreRefused holds case H1: bare numbers became nanoseconds in systems like ours.
@@ -50,7 +52,7 @@ func TestValuesThatCouldMeanSomethingElseAreRefused(t *testing.T) {
 		{`permits: {wait: ""}`, "16:21: " + wait + "is empty; " + waitForm + "; leave the key out for the default"},
 		{"permits: {wait: ~}", "16:21: " + wait + "is empty; " + waitForm + "; leave the key out for the default"},
 		{"permits: {wait: [5s]}", "16:21: " + wait + "is a list; " + waitForm},
-		{"permits: {wiat: 5s}", "16:15: permits.wiat: is not a setting; did you mean wait?; accepted: limit, wait or shares"},
+		{"permits: {wiat: 5s}", "16:15: permits.wiat: is not a setting; did you mean wait?; accepted: limit, wait, fleet or shares"},
 		{"permits: {wait: 5s, wait: 6s}", "16:25: permits.wait: is given twice, first on line 16; accepted: each key once"},
 		{"permits: {limit: 0}", "16:22: permits.limit: 0 is too small; accepted: a whole number, 1 to 10000"},
 		{"permits: {limit: 0x10}", "16:22: permits.limit: 0x10 is not a whole number; accepted: a whole number, 1 to 10000"},
@@ -65,6 +67,19 @@ func TestValuesThatCouldMeanSomethingElseAreRefused(t *testing.T) {
 		{"breaker: {failure_rate: 50}", "16:29: breaker.failure_rate: 50 has no % sign; accepted: a percentage, 0% to 100%, such as 50%"},
 		{"breaker: {failure_rate: 0.5}", "16:29: breaker.failure_rate: 0.5 has no % sign; accepted: a percentage, 0% to 100%, such as 50%"},
 		{"breaker: {failure_rate: 101%}", "16:29: breaker.failure_rate: 101% is too large; accepted: a percentage, 0% to 100%, such as 50%"},
+		{"rate: {limit: 200}", "16:19: rate.limit: 200 has no unit; " + rateForm},
+		{"rate: {limit: 0}", "16:19: rate.limit: 0 has no unit; " + rateForm},
+		{"rate: {limit: 0/s}", "16:19: rate.limit: 0/s would let nothing through; none is no limit; " + rateForm},
+		{"rate: {limit: -1/s}", "16:19: rate.limit: -1/s is negative; " + rateForm},
+		{"rate: {limit: 200/d}", "16:19: rate.limit: 200/d is not a rate; " + rateForm},
+		{"rate: {limit: 1e3/s}", "16:19: rate.limit: 1e3/s is not a rate; " + rateForm},
+		{"rate: {limit: 0.5/h}", "16:19: rate.limit: 0.5/h is too small; " + rateForm},
+		{"rate: {limit: 1000001/s}", "16:19: rate.limit: 1000001/s is too large; " + rateForm},
+		{"rate: {limit: fast}", "16:19: rate.limit: fast is not a rate; " + rateForm},
+		{"rate: {tenant: {limit: 5/s}}", "16:28: rate.tenant.limit: 5/s has no effect with from: none; accepted: from: header or value, or no such key"},
+		{"rate: {tenant: {from: value}}", "16:27: rate.tenant.pointer: is needed with from: value; accepted: a JSON pointer such as /shop"},
+		{"rate: {tenant: {from: header, header: shop, max: 0}}", "16:54: rate.tenant.max: 0 is too small; accepted: a whole number, 1 to 100000"},
+		{"permits: {fleet: many}", "16:22: permits.fleet: many is not a whole number; accepted: a whole number, 0 to 1000000"},
 		{"breaker: {window: 1500ms}", "16:23: breaker.window: 1500ms is not in whole seconds; accepted: a duration in whole seconds, 1s to 5m, such as 10s"},
 		{"breaker: {wilson_z: NaN}", "16:25: breaker.wilson_z: NaN is not a number; accepted: a number, 0 to 5"},
 		{"breaker: {wilson_z: .inf}", "16:25: breaker.wilson_z: .inf is not a number; accepted: a number, 0 to 5"},
@@ -262,7 +277,7 @@ routes:
 		"spillway.yaml:10:10: log.level: loud is not known; accepted: debug, info, warn or error",
 		`spillway.yaml:13:12: routes.wallet.topic: "orders in" is no topic's name; accepted: 1 to 249 of a-z A-Z 0-9 . _ -`,
 		"spillway.yaml:15:13: routes.wallet.permits.wait: 250 has no unit; "+waitForm,
-		"spillway.yaml:16:7: routes.wallet.permits.wiat: is not a setting; did you mean wait?; accepted: limit, wait or shares",
+		"spillway.yaml:16:7: routes.wallet.permits.wiat: is not a setting; did you mean wait?; accepted: limit, wait, fleet or shares",
 		"spillway.yaml:19:16: routes.wallet.downstream.timeout: 10s is not shorter than breaker.window 10s (the default); accepted: less than 10s",
 		"spillway.yaml:21:22: routes.wallet.downstream.lookup.path: /pay does not hold {number}, nor does a header; accepted: a path that names the order, such as /orders/{number}",
 		"spillway.yaml:22:33: routes.wallet.breaker.probes_in_flight: 60 is too large; accepted: a whole number, 1 to 16")

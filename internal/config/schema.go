@@ -83,6 +83,8 @@ func (f *field) scalarSchema() map[string]any {
 		return map[string]any{"type": "string", "pattern": `^(0|[1-9][0-9]*)(B|KiB|MiB|GiB|kB|MB|GB)$`}
 	case reflect.TypeFor[Percent]():
 		return map[string]any{"type": "string", "pattern": `^[0-9]+(\.[0-9]+)?%$`}
+	case reflect.TypeFor[Rate]():
+		return map[string]any{"type": "string", "pattern": `^(none|([0-9]+(\.[0-9]*)?|\.[0-9]+)/(s|m|h))$`}
 	case reflect.TypeFor[int]():
 		return map[string]any{"type": "integer", "minimum": json.Number(f.min), "maximum": json.Number(f.max)}
 	case reflect.TypeFor[float64]():

@@ -48,6 +48,38 @@ func (p Percent) Share() float64 { return float64(p) / 100 }
 
 func (p Percent) String() string { return strconv.FormatFloat(float64(p), 'f', -1, 64) + "%" }
 
+// Rate is how often something may begin, per second. It is written with a unit: 200/s, 30/m, 500/h; 0 is written none.
+type Rate float64
+
+// rateUnits lists the units of a rate, with their seconds.
+func rateUnits() []struct {
+	name    string
+	seconds float64
+} {
+	return []struct {
+		name    string
+		seconds float64
+	}{{"/s", 1}, {"/m", 60}, {"/h", 3600}}
+}
+
+// String returns the rate with the unit that gives the shortest number, of those that are read as the same rate again.
+func (r Rate) String() string {
+	if r == 0 {
+		return noRate
+	}
+	best := strconv.FormatFloat(float64(r), 'f', -1, 64) + "/s"
+	for _, u := range rateUnits() {
+		text := strconv.FormatFloat(float64(r)*u.seconds, 'f', -1, 64) + u.name
+		if again, why := parseRate(text); why == "" && again == r && len(text) < len(best) {
+			best = text
+		}
+	}
+	return best
+}
+
+// noRate is how a rate without a limit is written.
+const noRate = "none"
+
 // StatusRange is the HTTP status codes From to To, both included.
 type StatusRange struct{ From, To int }
 
@@ -128,6 +160,34 @@ func parsePercent(text string) (p Percent, why string) {
 		return 0, "is negative"
 	}
 	return Percent(f), ""
+}
+
+func parseRate(text string) (r Rate, why string) {
+	switch {
+	case text == noRate:
+		return 0, ""
+	case bareNumber(text):
+		return 0, "has no unit"
+	case strings.HasPrefix(text, "-"):
+		return 0, "is negative"
+	}
+	for _, u := range rateUnits() {
+		number, ok := strings.CutSuffix(text, u.name)
+		if !ok || !bareNumber(number) {
+			continue
+		}
+		f, err := strconv.ParseFloat(number, 64)
+		switch {
+		case err != nil:
+			return 0, "is too large"
+		case f == 0:
+			return 0, "would let nothing through; none is no limit"
+		case f < u.seconds/3600:
+			return 0, "is too small"
+		}
+		return Rate(f / u.seconds), ""
+	}
+	return 0, "is not a rate"
 }
 
 func parseInt(text string) (n int, why string) {
