@@ -66,6 +66,10 @@ services-down: ## stop them
 bench-pipeline: ## orders per second end to end beside its references, into bench/out/pipeline.json
 	scripts/bench pipeline
 
+.PHONY: bench-intake
+bench-intake: ## what reading a topic costs beside franz-go and kafka-go's Reader, into bench/out/intake.json
+	scripts/bench intake
+
 .PHONY: bench-breaker
 bench-breaker: ## what a call through the breaker costs beside other Go breakers, into bench/out/breaker.json
 	scripts/bench breaker

@@ -60,14 +60,10 @@ type decoder struct {
 	committed bool // leave out what aborted transactions wrote
 	unpack    unpacker
 	names     map[string]string // header names seen, so that each is held once
-	kept      []kept            // of the batch under way
+	recent    []string          // the names of the last record's headers, by place: most often the next one's are the same
+	kept      []record          // of the batch under way, those that will become messages
+	headers   []headerPlace     // theirs, and those of records left out
 	castagno  *crc32.Table
-}
-
-// kept is a record that will become a message.
-type kept struct {
-	record
-	offset int64
 }
 
 func newDecoder(topic string, committed bool, limit int) *decoder {
@@ -99,6 +95,9 @@ type decoded struct {
 // also returns what came before the batch that is at fault, where next stands.
 func (d *decoder) decode(p portion) (decoded, error) {
 	out := decoded{next: p.offset}
+	if n := p.expect(); n > 0 {
+		out.messages = make([]order.Message, 0, n)
+	}
 	aborts := newAborts(p.aborted)
 	last := int64(-1)
 	for rest := p.raw; len(rest) > 0 && out.size < max(p.bytes, 1); {
@@ -208,117 +207,135 @@ func (d *decoder) batch(p portion, h head, batch []byte, aborts *aborts, out *de
 	if err != nil {
 		return false, fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
 	}
-	d.kept = d.kept[:0]
-	records := reader{bytes: raw}
-	end, previous := h.last+1, int64(-1)
-	size := out.size
-	for range h.count {
-		if size >= 2*max(p.bytes, 1) {
-			end = d.kept[len(d.kept)-1].offset + 1
-			break
-		}
-		var k kept
-		if err := records.next(&k.record); err != nil {
-			return false, fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
-		}
-		k.offset = h.first + int64(k.offsetDelta)
-		if k.offset > h.last || k.offset <= previous {
-			return false, fmt.Errorf("%w at offset %d: a record at %d after one at %d", errCorrupt, h.first, k.offset, previous)
-		}
-		previous = k.offset
-		if k.offset >= out.next {
-			d.kept = append(d.kept, k)
-			size += k.memory()
-		}
+	done, err := d.keep(p, h, raw, out)
+	if err != nil {
+		return false, fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
 	}
-	done := end == h.last+1
-	if done && len(records.bytes) > 0 {
-		return false, fmt.Errorf("%w at offset %d: %d bytes follow its records", errCorrupt, h.first, len(records.bytes))
-	}
-	out.messages = d.copyOut(out.messages, p.partition, h)
-	out.next, out.size = end, size
+	out.messages = d.copyOut(out.messages, p.partition, h, raw)
 	return done, nil
 }
 
-// memory is what the record will cost as a message.
-func (k *kept) memory() int {
-	sized := order.Message{Key: k.key, Value: k.value}
-	return sized.Size() + len(k.headers.bytes) + k.headerCount*headerCost
+// keep notes down the records of a batch that will become messages, and moves out.next behind them. It reports whether it
+// got to the batch's end.
+func (d *decoder) keep(p portion, h head, raw []byte, out *decoded) (bool, error) {
+	d.kept, d.headers = d.kept[:0], d.headers[:0]
+	size, enough := out.size, 2*max(p.bytes, 1)
+	at, previous := 0, int64(-1)
+	for range h.count {
+		if size >= enough {
+			out.next, out.size = previous+1, size
+			return false, nil
+		}
+		var r record
+		var err error
+		if d.headers, at, err = parse(raw, at, &r, d.headers); err != nil {
+			return false, err
+		}
+		offset := h.first + int64(r.offsetDelta)
+		if offset > h.last || offset <= previous {
+			return false, fmt.Errorf("a record at %d after one at %d", offset, previous)
+		}
+		previous = offset
+		if offset >= out.next {
+			d.kept = append(d.kept, r)
+			size += d.memory(&r)
+		}
+	}
+	if at < len(raw) {
+		return false, fmt.Errorf("%d bytes follow its records", len(raw)-at)
+	}
+	out.next, out.size = h.last+1, size
+	return true, nil
 }
 
-// headerCost is a header's share of memory beside its bytes, as [order.Message.Size] counts it.
-const headerCost = 40
+// Memory of a message and of a header beside their bytes, as [order.Message.Size] counts it.
+const (
+	messageCost = 160
+	headerCost  = 40
+)
+
+// memory is what a record will cost as a message.
+func (d *decoder) memory(r *record) int {
+	n := messageCost + int(max(r.key.size, 0)) + int(max(r.value.size, 0))
+	for _, h := range d.headers[r.header : r.header+r.headers] {
+		n += headerCost + int(h.key.size) + int(max(h.value.size, 0))
+	}
+	return n
+}
+
+// expect is how many messages a portion is likely to become, to make room for them at once: what the batches' heads say,
+// and no more than the grant can pay for.
+func (p *portion) expect() int {
+	n, most := 0, 2*max(p.bytes, 1)/messageCost+1
+	for rest := p.raw; n < most; {
+		h, err := readHead(rest)
+		if err != nil {
+			break
+		}
+		if h.last >= p.offset {
+			n += int(h.count)
+		}
+		rest = rest[h.size:]
+	}
+	return min(n, most)
+}
 
 // slabSize bounds how much of its neighbours a message that is held for long keeps alive.
 const slabSize = 64 << 10
 
-// slab is memory that some messages of a batch share.
-type slab struct {
-	bytes   []byte
-	headers []order.Header
-}
-
-// own copies bytes into the slab, which has room for them. Null stays null.
-func (s *slab) own(b []byte) []byte {
-	if b == nil {
-		return nil
-	}
-	n := len(s.bytes)
-	s.bytes = append(s.bytes, b...)
-	return s.bytes[n:len(s.bytes):len(s.bytes)]
-}
-
-// copyOut turns the kept records into messages that own their bytes, in slabs.
-func (d *decoder) copyOut(messages []order.Message, partition int32, h head) []order.Message {
+// copyOut turns the kept records into messages that own their bytes: records that stand beside each other are copied as
+// they stand, and share the copy.
+func (d *decoder) copyOut(messages []order.Message, partition int32, h head, raw []byte) []order.Message {
 	messages = slices.Grow(messages, len(d.kept))
 	for from := 0; from < len(d.kept); {
-		to, size, headers := from, 0, 0
-		for to < len(d.kept) && (to == from || size < slabSize) {
-			k := &d.kept[to]
-			size += len(k.key) + len(k.value) + len(k.headers.bytes)
-			headers += k.headerCount
+		base := d.kept[from].from
+		to, count := from, 0
+		for to < len(d.kept) && (to == from || d.kept[to].to-base <= slabSize) {
+			count += int(d.kept[to].headers)
 			to++
 		}
-		s := slab{bytes: make([]byte, 0, size)}
-		if headers > 0 {
-			s.headers = make([]order.Header, 0, headers)
+		slab := append([]byte(nil), raw[base:d.kept[to-1].to]...)
+		var headers []order.Header
+		if count > 0 {
+			headers = make([]order.Header, 0, count)
 		}
 		for i := from; i < to; i++ {
-			k := &d.kept[i]
-			messages = append(messages, order.Message{
-				Topic: d.topic, Partition: partition, Offset: k.offset,
-				Key: s.own(k.key), Value: s.own(k.value), Headers: d.headers(&s, k), Time: stamp(h, k.timeDelta),
-			})
+			r := &d.kept[i]
+			n := len(messages)
+			messages = messages[:n+1]
+			m := &messages[n]
+			m.Topic, m.Partition, m.Offset = d.topic, partition, h.first+int64(r.offsetDelta)
+			m.Key, m.Value, m.Time = r.key.of(slab, base), r.value.of(slab, base), stamp(h, r.timeDelta)
+			if r.headers > 0 {
+				first := len(headers)
+				for j, place := range d.headers[r.header : r.header+r.headers] {
+					headers = append(headers, order.Header{Key: d.name(j, place.key.of(slab, base)), Value: place.value.of(slab, base)})
+				}
+				m.Headers = headers[first:len(headers):len(headers)]
+			}
 		}
 		from = to
 	}
-	clear(d.kept) // or they would hold on to the response
 	return messages
 }
 
-// headers copies a record's headers into the slab.
-func (d *decoder) headers(s *slab, k *kept) []order.Header {
-	if k.headerCount == 0 {
-		return nil
+// name returns the name of a record's nth header, the same string each time it is one of the usual ones.
+func (d *decoder) name(n int, key []byte) string {
+	if n < len(d.recent) && d.recent[n] == string(key) {
+		return d.recent[n]
 	}
-	n := len(s.headers)
-	encoded := k.headers
-	for range k.headerCount {
-		key, value, _ := encoded.header() // checked when the record was read
-		s.headers = append(s.headers, order.Header{Key: d.name(key), Value: s.own(value)})
+	const most, longest, places = 256, 128, 32
+	s, ok := d.names[string(key)]
+	if !ok {
+		s = string(key)
+		if len(d.names) < most && len(s) <= longest {
+			d.names[s] = s
+		}
 	}
-	return s.headers[n:len(s.headers):len(s.headers)]
-}
-
-// name returns a header's name, the same string each time it is one of the usual ones.
-func (d *decoder) name(key []byte) string {
-	const most, longest = 256, 128
-	if s, ok := d.names[string(key)]; ok {
-		return s
-	}
-	s := string(key)
-	if len(d.names) < most && len(s) <= longest {
-		d.names[s] = s
+	if n == len(d.recent) && n < places {
+		d.recent = append(d.recent, s)
+	} else if n < len(d.recent) {
+		d.recent[n] = s
 	}
 	return s
 }
@@ -341,14 +358,14 @@ func (d *decoder) control(h head, batch []byte, aborts *aborts) error {
 	if err != nil {
 		return fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
 	}
-	records := reader{bytes: raw}
+	at := 0
 	for range h.count {
 		var r record
-		if err := records.next(&r); err != nil {
+		if d.headers, at, err = parse(raw, at, &r, d.headers[:0]); err != nil {
 			return fmt.Errorf("%w at offset %d: %w", errCorrupt, h.first, err)
 		}
 		// The key is a version and a type, of two bytes each; type 0 aborts.
-		if len(r.key) >= 4 && binary.BigEndian.Uint16(r.key[2:]) == 0 {
+		if key := r.key.of(raw, 0); len(key) >= 4 && binary.BigEndian.Uint16(key[2:]) == 0 {
 			aborts.end(h.producer)
 		}
 	}

@@ -433,6 +433,26 @@ func TestAMessageKeepsLittleOfItsNeighboursAlive(t *testing.T) {
 	}
 }
 
+func TestAMessagesMemoryIsForeseen(t *testing.T) {
+	t.Parallel()
+	m := made{lastDelta: -1, producer: -1}
+	for i := range 100 {
+		r := madeRecord{delta: int64(i), key: bytes.Repeat([]byte("k"), i%3), value: bytes.Repeat([]byte("v"), i)}
+		for h := range i % 5 {
+			r.headers = append(r.headers, order.Header{Key: strings.Repeat("h", h), Value: bytes.Repeat([]byte("v"), h)})
+		}
+		m.records = append(m.records, r)
+	}
+	out := decodeAll(t, true, portion{bytes: 8 << 20, raw: m.bytes()})
+	size := 0
+	for i := range out.messages {
+		size += out.messages[i].Size()
+	}
+	if out.size != size || len(out.messages) != 100 || cap(out.messages) != 100 {
+		t.Errorf("%d messages (room for %d) of %d bytes, want 100 of %d", len(out.messages), cap(out.messages), out.size, size)
+	}
+}
+
 //nolint:paralleltest // allocations are counted for the whole process
 func TestDecodeAllocatesPerBatchAndNotPerRecord(t *testing.T) {
 	m := made{lastDelta: -1, producer: -1}

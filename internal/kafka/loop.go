@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
@@ -41,8 +40,12 @@ func newFetchLoop(f *fetcher, node int32) *fetchLoop {
 // responseSlack is what a fetch response takes beside the batches, for any number of partitions.
 const responseSlack = 4 << 20
 
-// keepResponse is the largest buffer kept from one response to the next.
-const keepResponse = 16 << 20
+// askBytes bounds what one request asks for, whatever was granted: a larger response takes memory and is no faster. Who
+// gets nothing of it is asked for first the next time.
+const askBytes = 16 << 20
+
+// keepResponse is the largest buffer kept from one response to the next: what one usually takes, heads and all.
+const keepResponse = askBytes + 1<<20
 
 // round sends one request for the granted partitions and hands over what came. short says that some partitions that
 // could be asked for are not, so that the broker should not hold the request for long.
@@ -127,7 +130,7 @@ func (l *fetchLoop) request(grants []consumer.Grant, hold time.Duration) (*kmsg.
 		total += int(want)
 	}
 	request.Topics = append(request.Topics, topic)
-	request.MaxBytes = int32(min(total, math.MaxInt32))
+	request.MaxBytes = int32(min(total, askBytes))
 	return request, total
 }
 
