@@ -80,7 +80,7 @@ func (b *Breaker) Allow() (p Permit, ok bool) {
 	} else if gateKind(gate&gateMask) == gateRefuse {
 		return b.refuse(gate)
 	}
-	return b.allow(time.Since(b.start))
+	return b.allow(time.Since(b.start), 0)
 }
 
 const (
@@ -106,11 +106,34 @@ func (b *Breaker) refuse(gate uint64) (Permit, bool) {
 		return Permit{}, false
 	}
 	b.refused.Add(^uint64(0)) // whoever answers below counts it; Snapshot sees to it that nobody sees less than before
-	return b.allow(now)
+	return b.allow(now, 0)
 }
 
 // AllowAt is Allow at a given moment.
-func (b *Breaker) AllowAt(now time.Time) (p Permit, ok bool) { return b.allow(now.Sub(b.start)) }
+func (b *Breaker) AllowAt(now time.Time) (p Permit, ok bool) { return b.allow(now.Sub(b.start), 0) }
+
+// AllowBacklogAt is AllowAt for one call of a backlog: for callers that hold calls back until they may go, and could
+// have width of them in flight, 1 or more. Such a caller decides itself how often it asks, and so it could get
+// any share of its asking. While the breaker ramps it may therefore have that share of width in flight, all probes of the
+// ramp counted; by Little's law that is the same share of what it could send. Otherwise the two are the same.
+func (b *Breaker) AllowBacklogAt(now time.Time, width int) (p Permit, ok bool) {
+	return b.allow(now.Sub(b.start), max(width, 1))
+}
+
+// RoomAt is how many calls AllowBacklogAt would admit one after the other, at most width, and whether the breaker is half-open:
+// none then means none for the moment, until a probe is reported or the ramp's next step comes. It takes nothing.
+func (b *Breaker) RoomAt(now time.Time, width int) (n int, halfOpen bool) {
+	at := now.Sub(b.start)
+	if kind := b.word(at); kind == gateAdmit || kind == gateFree {
+		return max(width, 1), false
+	} else if kind == gateRefuse {
+		return 0, false
+	}
+	b.mu.Lock()
+	n, halfOpen = b.m.room(at, max(width, 1))
+	b.unlock()
+	return n, halfOpen
+}
 
 // Done reports what the call of a permit showed. Report Ignored for a call that was not made after all, or that says
 // nothing about the service: a probe's slot is free again.
@@ -178,7 +201,7 @@ func (b *Breaker) SnapshotAt(now time.Time) Snapshot {
 	return s
 }
 
-func (b *Breaker) allow(now time.Duration) (Permit, bool) {
+func (b *Breaker) allow(now time.Duration, width int) (Permit, bool) {
 	gate := b.gate.Load()
 	if int64(now) < b.gateUntil.Load() {
 		switch gateKind(gate & gateMask) {
@@ -192,7 +215,7 @@ func (b *Breaker) allow(now time.Duration) (Permit, bool) {
 		}
 	}
 	b.mu.Lock()
-	p, ok := b.m.allow(now)
+	p, ok := b.m.allow(now, width)
 	b.unlock()
 	return p, ok
 }
@@ -203,16 +226,21 @@ func (b *Breaker) done(now time.Duration, p Permit, result Result) {
 	b.unlock()
 }
 
+// word is what the gate says of a moment.
+func (b *Breaker) word(now time.Duration) gateKind {
+	if gate := b.gate.Load(); int64(now) < b.gateUntil.Load() {
+		return gateKind(gate & gateMask)
+	}
+	return gateAsk
+}
+
 func (b *Breaker) ready(now time.Duration) bool {
-	gate := b.gate.Load()
-	if int64(now) < b.gateUntil.Load() {
-		switch gateKind(gate & gateMask) {
-		case gateAdmit, gateFree:
-			return true
-		case gateRefuse:
-			return false
-		case gateAsk:
-		}
+	switch b.word(now) {
+	case gateAdmit, gateFree:
+		return true
+	case gateRefuse:
+		return false
+	case gateAsk:
 	}
 	b.mu.Lock()
 	ok := b.m.ready(now)

@@ -116,16 +116,25 @@ func (m *machine) climb() {
 	m.move(Closed, m.evidence(ReasonRampDone))
 }
 
-// probe admits a call while half-open, if one may go.
-func (m *machine) probe() (Permit, bool) {
+// probe admits a call while half-open, if one may go. Of arrivals (width 0) the ramp admits its share: each adds that
+// much credit, and one call costs 1. The holder of a backlog (width > 0) decides itself how often it asks, so that a
+// share of its asking would mean nothing: it may have its share of width in flight.
+func (m *machine) probe(width int) (Permit, bool) {
 	h := &m.half
 	p := Permit{start: m.now, generation: m.generation, place: place(permitRamp)}
 	if h.ramping {
-		h.credit += h.share
-		if h.credit < 1 {
+		switch {
+		case width > 0 && h.open < h.part(width):
+		case width > 0 && h.credit >= 1:
+			h.credit--
+		case width > 0:
 			return Permit{}, false
+		default:
+			if h.credit += h.share; h.credit < 1 {
+				return Permit{}, false
+			}
+			h.credit--
 		}
-		h.credit--
 		h.under[int64(m.now/time.Second)%int64(len(h.under))]++
 		h.open++
 		return p, true
@@ -156,6 +165,22 @@ func (m *machine) probeFree() bool {
 		return false
 	}
 	return true
+}
+
+// part is how many calls of a backlog of this width the ramp's share stands for.
+func (h *halfOpen) part(width int) int { return int(h.share*float64(width) + 0.5) }
+
+// probesFree is how many calls of a backlog of this width probe would admit.
+func (m *machine) probesFree(width int) int {
+	h := &m.half
+	if h.ramping {
+		return max(h.part(width)-h.open, int(h.credit), 0)
+	}
+	n := m.probeLimit() - h.used
+	if n <= 0 {
+		m.fleet.wanted = true
+	}
+	return max(n, 0)
 }
 
 // probeResult takes the report of a probe of this generation. A report that comes twice, or after its probe was

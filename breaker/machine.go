@@ -113,8 +113,9 @@ func (m *machine) tick(now time.Duration) {
 	}
 }
 
-// allow decides one call.
-func (m *machine) allow(now time.Duration) (Permit, bool) {
+// allow decides one call. width is 0 for an arrival; more for one of a backlog whose holder could have so many calls in
+// flight.
+func (m *machine) allow(now time.Duration, width int) (Permit, bool) {
 	m.tick(now)
 	switch m.state {
 	case Closed:
@@ -123,7 +124,7 @@ func (m *machine) allow(now time.Duration) (Permit, bool) {
 	case Open:
 		return m.refuse()
 	case HalfOpen:
-		if p, ok := m.probe(); ok {
+		if p, ok := m.probe(width); ok {
 			m.totals.Admitted++
 			return p, true
 		}
@@ -144,6 +145,18 @@ func (m *machine) ready(now time.Duration) bool {
 		return !m.refuses() || m.probeFree()
 	}
 	return false
+}
+
+// room is how many calls of a backlog of this width may begin now, and whether the machine is half-open.
+func (m *machine) room(now time.Duration, width int) (n int, halfOpen bool) {
+	m.tick(now)
+	switch {
+	case m.state == Closed || !m.refuses():
+		return width, false
+	case m.state == HalfOpen:
+		return min(m.probesFree(width), width), true
+	}
+	return 0, false
 }
 
 func (m *machine) refuses() bool { return m.acting() == ModeEnforce || m.force == ForceOpen }

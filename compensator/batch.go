@@ -22,10 +22,11 @@ type batch struct {
 	replaying []order.Order
 	unknown   []order.Order
 
-	refused atomic.Bool // the breaker refuses lookups: no use to try the others
-	failed  bool        // the store did not answer
-	looked  int         // lookups that were made
-	away    bool        // the replay queue took nothing
+	refused atomic.Bool   // the breaker is open: no use to try the others
+	landed  chan struct{} // one slot: a lookup has ended
+	failed  bool          // the store did not answer
+	looked  int           // lookups that were made
+	away    bool          // the replay queue took nothing
 }
 
 // result is what a lookup of one order showed.
@@ -38,7 +39,7 @@ type result struct {
 }
 
 func newBatch(s *Scanner, orders []order.Order, claimed time.Time, open bool) *batch {
-	b := &batch{Scanner: s, claimed: claimed}
+	b := &batch{Scanner: s, claimed: claimed, landed: make(chan struct{}, 1)}
 	b.refused.Store(open)
 	for i := range orders {
 		s.metrics.claimed.WithLabelValues(orders[i].Phase.String()).Inc()
@@ -160,17 +161,34 @@ func (b *batch) dispatch(taking, calls context.Context, results chan<- result, w
 				r.finding.Verdict = order.VerdictRefused // cut short by our own end: not counted
 			}
 			if r.finding.Verdict == order.VerdictRefused && r.finding.Outcome != order.OutcomeCancelled {
-				b.refused.Store(true)
+				room, recovering := b.calls.LookupRoom()
+				b.refused.Store(room == 0 && !recovering) // else somebody else was faster
 			}
 			results <- r
+			select {
+			case b.landed <- struct{}{}:
+			default:
+			}
 		})
 	}
 }
 
-// permit waits for the right to make a lookup and for a permit, or says what there was none of before ctx ended.
+// roomLook bounds how late the next step of a breaker's ramp is seen while no lookup ends.
+const roomLook = 100 * time.Millisecond
+
+// permit waits for a recovering breaker, for the right to make a lookup and for a permit, or says what there was none of
+// before ctx ended.
 func (b *batch) permit(ctx context.Context) order.Reason {
 	why := order.BulkheadFull
 	for ctx.Err() == nil {
+		if room, recovering := b.calls.LookupRoom(); room == 0 {
+			if why = order.CircuitOpen; !recovering {
+				b.refused.Store(true)
+				return why
+			}
+			b.await(ctx)
+			continue
+		}
 		if d := b.calls.Pace(time.Now(), order.LaneCompensate, ""); d > 0 {
 			why = order.RateLimited
 			wait(ctx, d)
@@ -183,6 +201,17 @@ func (b *batch) permit(ctx context.Context) order.Reason {
 		return order.NoReason
 	}
 	return why
+}
+
+// await waits until a lookup has ended, or for a little.
+func (b *batch) await(ctx context.Context) {
+	t := time.NewTimer(roomLook)
+	defer t.Stop()
+	select {
+	case <-b.landed:
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // decide asks the policy what follows. It is told when the lookup began: an answer "not found" from before the end of

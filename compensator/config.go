@@ -69,8 +69,9 @@ type Attempter interface {
 	Acquire(ctx context.Context, lane order.Lane) error
 	// Lookup gives the permit back. It returns soon after ctx ends.
 	Lookup(ctx context.Context, lane order.Lane, o *order.Order) order.Finding
-	// LookupOpen reports whether the breaker would refuse a lookup now.
-	LookupOpen() bool
+	// LookupRoom is how many lookups the breaker would let begin now, and whether it is recovering: then none means none
+	// for the moment.
+	LookupRoom() (n int, recovering bool)
 }
 
 // Replay is the replay queue.

@@ -23,7 +23,7 @@ func (oneByOne) Unpace(order.Lane, string)                        {}
 
 func (oneByOne) Free(order.Lane) int                             { return 1 }
 func (oneByOne) Acquire(ctx context.Context, _ order.Lane) error { return ctx.Err() }
-func (oneByOne) LookupOpen() bool                                { return false }
+func (oneByOne) LookupRoom() (int, bool)                         { return 1000, false }
 
 func (c oneByOne) Lookup(_ context.Context, _ order.Lane, o *order.Order) order.Finding {
 	defer c.done()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -176,6 +177,7 @@ type fakeCalls struct {
 
 	mu      sync.Mutex
 	open    bool
+	ramp    int // lookups that a recovering breaker lets be in flight; 0: it is closed
 	lookups map[int64]int
 	times   []time.Time
 	flight  int
@@ -215,10 +217,16 @@ func (c *fakeCalls) Acquire(ctx context.Context, _ order.Lane) error {
 	}
 }
 
-func (c *fakeCalls) LookupOpen() bool {
+func (c *fakeCalls) LookupRoom() (n int, recovering bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open
+	switch {
+	case c.open:
+		return 0, false
+	case c.ramp > 0:
+		return max(c.ramp-c.flight, 0), true
+	}
+	return math.MaxInt, false
 }
 
 func (c *fakeCalls) setOpen(open bool) {
@@ -229,7 +237,7 @@ func (c *fakeCalls) setOpen(open bool) {
 
 func (c *fakeCalls) Lookup(ctx context.Context, _ order.Lane, o *order.Order) order.Finding {
 	defer func() { c.permits <- struct{}{} }()
-	if c.LookupOpen() {
+	if room, _ := c.LookupRoom(); room == 0 {
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
 	}
 	c.mu.Lock()

@@ -17,7 +17,7 @@ type pooled struct{ *permit.Pool }
 func (p pooled) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
 func (p pooled) Unpace(order.Lane, string)                        {}
 
-func (p pooled) LookupOpen() bool { return false }
+func (p pooled) LookupRoom() (int, bool) { return 1000, false }
 
 func (p pooled) Lookup(_ context.Context, l order.Lane, _ *order.Order) order.Finding {
 	defer p.Release(l)

@@ -52,8 +52,13 @@ func (s *Scanner) scan(ctx, calls, tail context.Context) {
 	p := newPace(s.cfg)
 	for ctx.Err() == nil {
 		var r round
-		open := s.calls.LookupOpen()
-		if n := p.claim(s.calls.Free(order.LaneCompensate), open); n > 0 {
+		room, recovering := s.calls.LookupRoom()
+		open := room == 0 && !recovering
+		free := s.calls.Free(order.LaneCompensate)
+		if recovering {
+			free = min(free, max(room, 1)) // one that stands in line
+		}
+		if n := p.claim(free, open); n > 0 {
 			r = s.round(ctx, calls, tail, n, open)
 		}
 		s.rest(ctx, p.after(r), r.refused)
@@ -69,7 +74,7 @@ func (s *Scanner) rest(ctx context.Context, d time.Duration, refused bool) {
 		}
 		wait(ctx, step)
 		d -= step
-		if refused && !s.calls.LookupOpen() {
+		if room, recovering := s.calls.LookupRoom(); refused && (room > 0 || recovering) {
 			return
 		}
 	}

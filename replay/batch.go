@@ -12,12 +12,21 @@ import (
 
 // member is one entry of a claim on its way.
 type member struct {
-	index  int // in the claim
-	item   Item
-	order  order.Order             // as begun
-	cancel context.CancelCauseFunc // of its attempt
-	answer order.Answer
-	next   order.Transition // what the answer makes of it
+	index   int // in the claim
+	item    Item
+	order   order.Order             // as begun
+	ctx     context.Context         //nolint:containedctx // of its attempt, which the line starts later
+	cancel  context.CancelCauseFunc // of ctx
+	answers chan<- *member          // takes it once answer is there
+	answer  order.Answer
+	next    order.Transition // what the answer makes of it
+}
+
+// end hands in the answer.
+func (m *member) end(a order.Answer) {
+	m.answer = a
+	m.cancel(errReturned)
+	m.answers <- m
 }
 
 // batch is one claim on its way. One goroutine runs it and owns all fields; attempts speak to it through answers.
@@ -53,9 +62,7 @@ func (b *batch) run(taking, calls, tail context.Context) {
 		b.giveBack(members) // the end came between claim and begin
 		members = nil
 	}
-	for _, m := range members {
-		b.attempt(calls, m)
-	}
+	b.attempt(calls, members)
 	if b.settleAll(tail) {
 		b.finish(tail)
 	}
@@ -188,31 +195,29 @@ func (b *batch) giveBack(members []*member) {
 	}
 }
 
-// pass lets go of the permit and the room of an entry that is not attempted.
+// pass lets go of the room of an entry that is not attempted.
 func (b *batch) pass(index int) {
-	b.release(1)
+	b.mu.Lock()
+	b.line.claimed--
+	b.mu.Unlock()
 	b.leave(len(b.claim.Items[index]))
 }
 
-// attempt starts one call. Submit releases its permit.
-func (b *batch) attempt(ctx context.Context, m *member) {
-	if m.order.Route != b.cfg.Route {
+// attempt lines the begun orders up for their calls.
+func (b *batch) attempt(ctx context.Context, members []*member) {
+	for _, m := range members {
+		m.answers = b.answers
+		m.ctx, m.cancel = context.WithCancelCause(ctx) //nolint:fatcontext // one for each, of the same parent
+		if m.order.Route == b.cfg.Route {
+			b.lineUp(m)
+			continue
+		}
 		// The entry names a row of another route: a queue that outlived its database, or a forgery. It must not be sent
 		// here.
 		b.log.ErrorContext(ctx, "replay: an entry names an order of another route",
 			slog.Int64("order_id", m.order.ID), slog.String("order_route", m.order.Route))
-		b.release(1)
-		m.cancel = func(error) {}
-		m.answer = order.Answer{Outcome: order.OutcomeCancelled, Reason: order.QueueItemUnreadable}
-		b.answers <- m
-		return
+		b.untried([]*member{m}, order.Answer{Outcome: order.OutcomeCancelled, Reason: order.QueueItemUnreadable})
 	}
-	ctx, m.cancel = context.WithCancelCause(ctx)
-	go func() {
-		m.answer = b.attempter.Submit(ctx, order.LaneReplay, &m.order)
-		m.cancel(errReturned)
-		b.answers <- m
-	}()
 }
 
 // settleAll settles answers as they come, renews the leases, and reports whether everything begun was settled before
@@ -250,7 +255,6 @@ func (b *batch) collect(m *member) int {
 	n := 0
 	for {
 		n++
-		b.answered(m.answer.Outcome)
 		jitter := rand.Float64() //nolint:gosec // it spreads retries and guards nothing
 		m.next = b.policy.AfterAttempt(&m.order, m.answer, time.Now(), jitter)
 		b.unsettle = append(b.unsettle, m)
@@ -354,5 +358,5 @@ func (b *batch) finish(ctx context.Context) {
 	if err == nil && !held {
 		b.log.InfoContext(ctx, "replay: a claim's lease ran out before its end", slog.Int("entries", len(b.claim.Items)))
 	}
-	b.rouse()
+	rouse(b.wake)
 }

@@ -7,15 +7,19 @@
 //
 // One claim's way, in [Engine.Run]:
 //
-//	permits ─▶ claim ─▶ begin (Postgres) ─▶ attempt ─▶ settle (Postgres) ─▶ finish (Redis)
+//	claim ─▶ begin (Postgres) ─▶ in line ─▶ attempt ─▶ settle (Postgres) ─▶ finish (Redis)
 //
 // A worker that dies in between leaves a claim whose lease runs out. The items return to the queue; those whose rows were
 // begun meanwhile are dropped there, and the scanner looks their outcome up.
 //
 // # Promises
 //
-//   - Nothing is claimed that there is no permit for, and nothing while the breaker would refuse it.
-//   - After a start, a recovery or a refusal one order is in flight; the number doubles each second while answers are good.
+//   - Nothing is claimed while the breaker is open, and no more than is called soon: what takes the place of the calls
+//     under way within some 25 ms, so that a permit need not wait for Redis and Postgres. At most two orders in line for
+//     each call.
+//   - A recovering breaker lets a share of the permits be in flight, and the replay takes what others leave of it.
+//   - After a start or a recovery the replay's own bound is one call in flight; it doubles with each [Config].Step while
+//     answers are good.
 //   - An entry that cannot be read becomes a dead letter with its bytes, and leaves the queue only after that.
 //   - While Redis or Postgres is away it is tried at most once a second (Redis for taking and for adding each), and one
 //     line says so at each change.
@@ -27,7 +31,7 @@
 //
 // # Goroutines
 //
-// [Engine.Run] owns all of them: one that takes claims, one per claim under way, one per attempt, one that watches
-// depth and health. It returns when they have ended. [New] starts none; Push, Has, Depths and Healthy may be called from
+// [Engine.Run] owns all of them: one that takes claims, one that starts calls, one per claim under way, one per attempt, one
+// that watches depth and health. It returns when they have ended. [New] starts none; Push, Has, Depths and Healthy may be called from
 // any goroutine, before, while and after Run runs.
 package replay

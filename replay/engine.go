@@ -29,6 +29,8 @@ type Config struct {
 	Bytes int
 	// Tenant says whose order a record is; nil: nobody's.
 	Tenant func(m *order.Message) string
+	// Step is how long the calls in flight stay as many, after a start or a recovery, before they double. Default 1 s.
+	Step time.Duration
 
 	// Lease is how long a claim and a begun row stay ours without a renewal, default 30 s. It is renewed three times
 	// in its length.
@@ -56,6 +58,7 @@ func (c Config) withDefaults() (Config, error) {
 		value time.Duration
 		name  string
 	}{
+		{&c.Step, time.Second, "step"},
 		{&c.Lease, 30 * time.Second, "lease"},
 		{&c.Poll, 100 * time.Millisecond, "poll"},
 		{&c.Backoff, time.Second, "backoff"},
@@ -108,11 +111,13 @@ type Engine struct {
 	claims  track // of claims and what ends them
 	records track // of Postgres
 
-	wake chan struct{} // one slot: there may be work
+	wake  chan struct{} // one slot: there may be something to claim for
+	start chan struct{} // one slot: there may be a call to start
 
 	mu     sync.Mutex // guards the fields below
 	flight int        // orders claimed and not yet settled or dropped
 	bytes  int        // of their entries
+	line   line
 	pace   pace
 }
 
@@ -136,7 +141,9 @@ func New(
 		claims:  track{what: "replay queue, taking", pause: cfg.Backoff, log: log},
 		records: track{what: "order store", pause: cfg.Backoff, log: log},
 		wake:    make(chan struct{}, 1),
-		pace:    newPace(cfg.InFlight),
+		start:   make(chan struct{}, 1),
+		line:    line{scarce: true},
+		pace:    newPace(cfg.InFlight, cfg.Step),
 	}, nil
 }
 
@@ -159,14 +166,15 @@ func (e *Engine) Run(ctx context.Context) error {
 
 	var running sync.WaitGroup
 	running.Go(func() { e.watch(ctx) })
+	running.Go(func() { e.dispatch(ctx) })
 	idle := false
 	for ctx.Err() == nil {
-		b, wait := e.take(ctx, tail, &idle)
+		b, wait := e.take(tail, &idle)
 		if b != nil {
 			running.Go(func() { b.run(ctx, calls, tail) })
 		}
 		if wait > 0 {
-			e.sleep(ctx, wait)
+			e.pause(ctx, e.wake, wait)
 		}
 	}
 
@@ -186,12 +194,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// take claims as many entries as there is room and leave for, or says how long to wait before the next look. idle is
-// whether the last look found nothing.
-func (e *Engine) take(taking, ctx context.Context, idle *bool) (*batch, time.Duration) {
-	if e.attempter.Open() {
+// take claims as many entries as can be called soon, or says how long to wait before the next look. idle is whether the
+// last look found nothing.
+func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
+	if n, recovering := e.attempter.Room(); n == 0 && !recovering {
 		e.mu.Lock()
-		e.pace = newPace(e.ceiling())
+		e.pace = newPace(e.ceiling(), e.cfg.Step)
 		e.mu.Unlock()
 		e.metrics.limit.Set(0)
 		return nil, e.cfg.Poll
@@ -208,21 +216,16 @@ func (e *Engine) take(taking, ctx context.Context, idle *bool) (*batch, time.Dur
 		if wait, err := e.claims.turn(time.Now()); err != nil {
 			return nil, wait
 		}
-		// A look first: no permit is held while a dead server is waited for.
+		// A look first: a claim that was made and not heard of is gone for its lease.
 		if _, err := e.Depths(ctx); err != nil {
 			e.claims.note(ctx, err, time.Now())
 			return nil, e.cfg.Backoff
 		}
 	}
-	if away || *idle || e.records.failing() != nil {
-		n = 1 // most likely nothing comes of it: don't keep permits from others
-	}
-	n, wait := e.acquire(taking, n)
-	if n == 0 {
-		return nil, wait
+	if away || *idle {
+		n = 1 // most likely nothing comes of it
 	}
 	claim, err := e.claim(ctx, n, room)
-	e.release(n - len(claim.Items))
 	e.claims.note(ctx, err, time.Now())
 	if err != nil {
 		return nil, e.cfg.Backoff
@@ -260,7 +263,16 @@ func (e *Engine) room() (n, bytes int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pace.ceiling = e.ceiling()
-	n = min(e.pace.limit-e.flight, e.pace.ceiling-e.flight, e.cfg.Batch)
+	n = min(e.line.wants(min(e.pace.limit, e.pace.ceiling)), e.cfg.Batch)
+	if e.flight-e.line.claimed >= unsettledMost {
+		n = 0
+	}
+	if e.records.failing() != nil {
+		n = 0
+		if e.flight == e.line.claimed {
+			n = 1 // to try it with, whatever waits; else the answers do
+		}
+	}
 	bytes = e.cfg.Bytes - e.bytes
 	e.metrics.limit.Set(float64(e.pace.limit))
 	if n < 1 || bytes < 1 {
@@ -269,7 +281,10 @@ func (e *Engine) room() (n, bytes int) {
 	return n, bytes
 }
 
-// ceiling is how many orders may be in flight at most, whatever the pace.
+// unsettledMost bounds the orders whose call has ended and that Postgres has not heard of.
+const unsettledMost = 1000
+
+// ceiling is how many calls may be in flight at most, whatever the pace.
 func (e *Engine) ceiling() int {
 	if e.cfg.PermitLimit == nil {
 		return e.cfg.InFlight
@@ -282,6 +297,7 @@ func (e *Engine) enter(n, bytes int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flight += n
+	e.line.claimed += n
 	e.bytes += bytes
 }
 
@@ -291,66 +307,24 @@ func (e *Engine) leave(bytes int) {
 	e.flight--
 	e.bytes -= bytes
 	e.mu.Unlock()
-	e.rouse()
+	rouse(e.wake)
 }
 
-// answered lets the pace learn from an attempt.
-func (e *Engine) answered(outcome order.Outcome) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.pace = e.pace.after(outcome, time.Now())
-}
-
-// acquire takes up to n rights and as many permits. It stands in line for the first permit, because that is what the
-// lane's share is granted to: a busy live lane leaves none idle. What it could not have within fill after that, it does
-// without. Where a rate limit gives nothing, wait is how long to leave it alone.
-func (e *Engine) acquire(ctx context.Context, n int) (got int, wait time.Duration) {
-	patience := e.cfg.Poll
-	for ; got < n; got++ {
-		if wait = e.attempter.Pace(time.Now(), order.LaneReplay, ""); wait > 0 {
-			break
-		}
-		if e.attempter.TryAcquire(order.LaneReplay) {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		err := e.attempter.Acquire(ctx, order.LaneReplay)
-		cancel()
-		if err != nil {
-			e.attempter.Unpace(order.LaneReplay, "")
-			break
-		}
-		patience = fill
-	}
-	return got, wait
-}
-
-// fill is how long one more permit is waited for by a claim that has one.
-const fill = 2 * time.Millisecond
-
-// release gives back permits that were not used, with their rights.
-func (e *Engine) release(n int) {
-	for range n {
-		e.attempter.Release(order.LaneReplay)
-		e.attempter.Unpace(order.LaneReplay, "")
-	}
-}
-
-// rouse ends the sleep of the claiming loop.
-func (e *Engine) rouse() {
+// rouse ends the pause of a loop.
+func rouse(wake chan<- struct{}) {
 	select {
-	case e.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
 
-// sleep waits for d, a reason to look, or the end of ctx.
-func (e *Engine) sleep(ctx context.Context, d time.Duration) {
+// pause waits for d, a reason to look, or the end of ctx.
+func (*Engine) pause(ctx context.Context, wake <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-e.wake:
+	case <-wake:
 	case <-ctx.Done():
 	}
 }

@@ -2,6 +2,7 @@ package replay_test
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,7 +99,12 @@ func (s *service) Release(order.Lane) {
 	}
 }
 
-func (s *service) Open() bool { return s.open.Load() }
+func (s *service) Room() (n int, recovering bool) {
+	if s.open.Load() {
+		return 0, false
+	}
+	return math.MaxInt, false
+}
 
 func (s *service) Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
 	defer s.Release(lane)

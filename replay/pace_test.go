@@ -28,7 +28,7 @@ func always(o order.Outcome) func(int) order.Outcome { return func(int) order.Ou
 func TestPaceDoublesWithGoodAnswersUpToItsCeiling(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
-	p := newPace(20).after(order.OutcomeSucceeded, start)
+	p := newPace(20, time.Second).after(order.OutcomeSucceeded, start)
 	limits, _ := run(p, start, 6, 10, always(order.OutcomeRejected))
 	want := []int{2, 4, 8, 16, 20, 20}
 	for i := range want {
@@ -41,7 +41,7 @@ func TestPaceDoublesWithGoodAnswersUpToItsCeiling(t *testing.T) {
 func TestPaceStaysWithoutEnoughAnswers(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	p := pace{limit: 16, ceiling: 64, since: now}
+	p := pace{limit: 16, ceiling: 64, step: time.Second, since: now}
 	for i := range 15 {
 		p = p.after(order.OutcomeSucceeded, now.Add(time.Duration(i)*time.Second))
 	}
@@ -60,7 +60,7 @@ func TestPaceHalvesOnFailures(t *testing.T) {
 		"few":  {10, 32},
 		"many": {11, 8},
 	} {
-		p := pace{limit: 16, ceiling: 64, since: now}
+		p := pace{limit: 16, ceiling: 64, step: time.Second, since: now}
 		for i := range 99 {
 			outcome := order.OutcomeSucceeded
 			if i < c.bad {
@@ -68,7 +68,7 @@ func TestPaceHalvesOnFailures(t *testing.T) {
 			}
 			p = p.after(outcome, now)
 		}
-		if p = p.after(order.OutcomeSucceeded, now.Add(paceStep)); p.limit != c.want {
+		if p = p.after(order.OutcomeSucceeded, now.Add(time.Second)); p.limit != c.want {
 			t.Errorf("%s: limit %d, want %d", name, p.limit, c.want)
 		}
 	}
@@ -77,7 +77,7 @@ func TestPaceHalvesOnFailures(t *testing.T) {
 func TestPaceHalvesAtOnceWhenEverySlotFails(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	p := pace{limit: 8, ceiling: 64, since: now}
+	p := pace{limit: 8, ceiling: 64, step: time.Second, since: now}
 	for range 8 + 4 + 2 + 1 {
 		p = p.after(order.OutcomeUnknown, now)
 	}
@@ -86,22 +86,21 @@ func TestPaceHalvesAtOnceWhenEverySlotFails(t *testing.T) {
 	}
 }
 
-func TestPaceStartsOverWhenRefusedAndIgnoresOurOwnCancelling(t *testing.T) {
+func TestPaceIgnoresWhatWasOurOwnDoing(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	p := pace{limit: 8, ceiling: 64, since: now}
-	if got := p.after(order.OutcomeCancelled, now.Add(time.Hour)); got != p {
-		t.Errorf("cancelling made %+v of %+v", got, p)
-	}
-	if got := p.after(order.OutcomeRefused, now); got.limit != 1 || got.ceiling != 64 {
-		t.Errorf("a refusal made %+v", got)
+	p := pace{limit: 8, ceiling: 64, step: time.Second, since: now}
+	for _, o := range []order.Outcome{order.OutcomeCancelled, order.OutcomeRefused} {
+		if got := p.after(o, now.Add(time.Hour)); got != p {
+			t.Errorf("%v made %+v of %+v", o, got, p)
+		}
 	}
 }
 
 func FuzzPaceStaysWithinItsBounds(f *testing.F) {
 	f.Add([]byte{1, 1, 1, 4, 6, 7, 8}, uint16(64))
 	f.Fuzz(func(t *testing.T, script []byte, ceiling uint16) {
-		p := newPace(int(ceiling) + 1)
+		p := newPace(int(ceiling)+1, time.Second)
 		now := time.Unix(1000, 0)
 		for _, b := range script {
 			now = now.Add(time.Duration(b>>4) * 100 * time.Millisecond)

@@ -123,6 +123,7 @@ type Attempter interface {
 	Permits
 	// Submit makes one attempt with a permit the caller holds, and releases it. It returns soon after ctx ends.
 	Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
-	// Open reports whether the breaker would refuse an attempt now.
-	Open() bool
+	// Room is how many attempts the breaker would let begin now, and whether it is recovering: then none means none for
+	// the moment.
+	Room() (n int, recovering bool)
 }

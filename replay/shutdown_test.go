@@ -68,7 +68,13 @@ func TestRunEndsThoughPostgresIsAway(t *testing.T) {
 		if took := time.Since(before); took != 7*time.Second {
 			t.Errorf("it took %v to end, want grace and tail: 7 s", took)
 		}
-		w.wantRows(1, order.Processing, order.InFlight) // its lease will run out, and the scanner looks it up
+		// The leases of what was begun will run out, and the scanner looks it up. Nothing is sent twice.
+		if n := w.store.count(order.Processing, order.InFlight) + w.store.count(order.Processing, order.Replaying); n != 3 {
+			t.Errorf("%d orders are PROCESSING, want 3", n)
+		}
+		if calls := w.service.seen(); len(calls) < 1 || len(calls) > 3 {
+			t.Errorf("%d calls, want at most one for each order", len(calls))
+		}
 	})
 }
 

@@ -78,14 +78,15 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	}
 	registerRates(cfg, w.opts.Registry, r.rates)
 	r.m = newRouteMetrics(cfg.Name, w.opts.Registry, r.permits, r.breakers[:])
-	attempter := attempt.New(attempt.Config{Submit: cfg.Downstream.Timeout, Lookup: cfg.Downstream.LookupTimeout},
-		r.rates, r.permits, handler, r.breakers[0], r.breakers[1], r.m.took)
+	attempter := attempt.New(attempt.Config{
+		Submit: cfg.Downstream.Timeout, Lookup: cfg.Downstream.LookupTimeout, Holds: cfg.Policy().Degrade == order.Hold,
+	}, r.rates, r.permits, handler, r.breakers[0], r.breakers[1], r.m.took)
 	r.attempter = attempter
 
 	r.replay, err = replay.New(replay.Config{
 		Route: cfg.Name, Owner: w.owner, InFlight: maxInFlight, PermitLimit: r.permits.Limit, Batch: cfg.Replay.Batch,
-		Lease: cfg.Replay.Lease, Grace: w.cfg.Shutdown.Grace * 4 / 5, Tail: w.cfg.Shutdown.Grace / 5,
-		Tenant: tenantRule(cfg.Rate.Tenant),
+		Step: replayStep(cfg.Breaker.RampStep), Lease: cfg.Replay.Lease, Grace: w.cfg.Shutdown.Grace * 4 / 5,
+		Tail: w.cfg.Shutdown.Grace / 5, Tenant: tenantRule(cfg.Rate.Tenant),
 	}, cfg.Policy(), w.redis.Queue(cfg.Name, cfg.Replay.Capacity), w.store, attempter, w.opts.Logger, w.opts.Registry)
 	if err != nil {
 		return nil, err
@@ -110,6 +111,10 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	r.lane = consumer.New(lane, r.group, w.store, attempter, r.replay)
 	return r, nil
 }
+
+// replayStep is how long the replay's calls in flight stay as many before they double: a third of the breaker's own step,
+// so that during a recovery it is the breaker that holds back, and a second at most, for a start with the breaker closed.
+func replayStep(ramp time.Duration) time.Duration { return min(ramp/3, time.Second) }
 
 // breakerMoved tells people that a breaker changed its state, and why.
 func (r *route) breakerMoved(e breaker.Event) {

@@ -20,7 +20,7 @@ type Permits interface {
 	Acquire(ctx context.Context, lane order.Lane) error
 	Release(lane order.Lane)
 	Keep(lane order.Lane) bool
-	Free(lane order.Lane) int
+	Level
 }
 
 // Pacer is the rate limits of the route; see rate.Limiter.
@@ -30,10 +30,18 @@ type Pacer interface {
 	Unpace(lane order.Lane, tenant string)
 }
 
-// Config is the deadlines of the two calls. Both must be set.
+// Level is how the pool stands.
+type Level interface {
+	Free(lane order.Lane) int
+	Limit() int
+}
+
+// Config is the numbers of an attempter. The deadlines of the two calls must be set.
 type Config struct {
 	Submit time.Duration
 	Lookup time.Duration
+	// Holds says that the live lane holds records back while the breaker refuses. The other lanes always do.
+	Holds bool
 }
 
 // Attempter makes attempts and lookups. It is safe for concurrent use.
@@ -54,11 +62,30 @@ func New(cfg Config, pacer Pacer, permits Permits, handler order.Handler, submit
 	return &Attempter{Pacer: pacer, Permits: permits, cfg: cfg, handler: handler, submit: submit, lookup: lookup, took: took}
 }
 
-// Open reports whether the breaker would refuse a submit now.
-func (a *Attempter) Open() bool { return !a.submit.Ready() }
+// Open reports whether the breaker would refuse a submit of a lane that holds back what it refuses.
+func (a *Attempter) Open() bool {
+	n, _ := a.Room()
+	return n == 0
+}
 
-// LookupOpen reports whether the breaker would refuse a lookup now.
-func (a *Attempter) LookupOpen() bool { return !a.lookup.Ready() }
+// Room is how many submits of such a lane the breaker would let begin now, one after the other, and whether it is half-open:
+// then none means none for the moment. It looks at neither permits nor rates.
+func (a *Attempter) Room() (n int, recovering bool) {
+	return a.submit.RoomAt(time.Now(), a.Limit())
+}
+
+// LookupRoom is Room for lookups.
+func (a *Attempter) LookupRoom() (n int, recovering bool) {
+	return a.lookup.RoomAt(time.Now(), a.Limit())
+}
+
+// allow asks the breaker. Where the lane holds back what is refused, the breaker's ramp admits by calls in flight.
+func (a *Attempter) allow(b *breaker.Breaker, lane order.Lane, now time.Time) (breaker.Permit, bool) {
+	if lane == order.LaneLive && !a.cfg.Holds {
+		return b.AllowAt(now)
+	}
+	return b.AllowBacklogAt(now, a.Limit())
+}
 
 // Submit makes one attempt. The caller holds a permit of the lane; it is given back when the call has ended. When
 // ctx ends during the call the outcome is CANCELLED, with Sent saying whether anything may have left. An order whose lease
@@ -79,7 +106,7 @@ func (a *Attempter) SubmitHolding(ctx context.Context, lane order.Lane, o *order
 		// The lease could be over before the call is: somebody else may look the order up and send it meanwhile.
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded}
 	}
-	permit, ok := a.submit.AllowAt(start)
+	permit, ok := a.allow(a.submit, lane, start)
 	if !ok {
 		return order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
 	}
@@ -155,7 +182,7 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}
 	start := time.Now()
-	permit, ok := a.lookup.AllowAt(start)
+	permit, ok := a.allow(a.lookup, lane, start)
 	if !ok {
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
 	}

@@ -1,0 +1,193 @@
+package replay
+
+import (
+	"context"
+	"time"
+
+	"spillway/order"
+)
+
+// line holds the begun orders that wait for their call, and counts what goes on. Engine.mu guards it.
+type line struct {
+	waiting []*member // the next one first
+	calling int       // calls under way
+	claimed int       // entries claimed whose call has not ended, waiting and calling among them
+	scarce  bool      // the next one waits for a right, a permit or the breaker
+	took    float64   // how long a call takes, in seconds: each moves it by an eighth of the difference
+	ended   bool      // nothing will be called any more
+}
+
+// lead is how many begun orders should wait behind the calls under way, so that a permit that becomes free finds one: what
+// is called in the time that a claim and its begin take, at least one and at most two for each call.
+func (l *line) lead() int {
+	if l.calling == 0 || l.took == 0 {
+		return 1
+	}
+	return max(1, int(float64(l.calling)*min(2, claimTime.Seconds()/l.took)))
+}
+
+// claimTime is about how long a claim from Redis and a flushed commit of Postgres take on a busy machine.
+const claimTime = 25 * time.Millisecond
+
+// wants is how many more entries to claim where limit calls may be under way: enough for the lead, and, where calls are to
+// be had at once, for twice the calls there are. Few are left for the next time, so that a claim is worth its round trips.
+func (l *line) wants(limit int) int {
+	lead := l.lead()
+	most := l.calling + lead
+	if !l.scarce {
+		most = max(l.calling, min(limit, 2*l.calling+1)) + lead
+	}
+	n := most - l.claimed
+	if n < (lead+1)/2 {
+		return 0
+	}
+	return n
+}
+
+// note takes down how long a call took.
+func (l *line) note(took time.Duration) {
+	if l.took == 0 {
+		l.took = took.Seconds()
+	}
+	l.took += (took.Seconds() - l.took) / 8
+}
+
+// lineUp adds begun orders.
+func (e *Engine) lineUp(ms ...*member) {
+	e.mu.Lock()
+	ended := e.line.ended
+	if !ended {
+		e.line.waiting = append(e.line.waiting, ms...)
+	}
+	e.mu.Unlock()
+	if ended {
+		e.untried(ms, notTried())
+		return
+	}
+	rouse(e.start)
+}
+
+func notTried() order.Answer {
+	return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
+}
+
+// dispatch starts one call after the other, each once the pace, the breaker, the rates and the permits let it, until ctx
+// ends. What waits then goes back as it came.
+func (e *Engine) dispatch(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait, ok := e.may()
+		if !ok {
+			e.pause(ctx, e.start, wait)
+			continue
+		}
+		if wait = e.attempter.Pace(time.Now(), order.LaneReplay, ""); wait > 0 {
+			e.scarce(true)
+			e.pause(ctx, nil, wait) // what becomes free meanwhile makes no difference
+			continue
+		}
+		if !e.attempter.TryAcquire(order.LaneReplay) {
+			// In line, because that is what the lane's share is granted to: a busy live lane leaves no permit idle.
+			e.scarce(true)
+			if e.attempter.Acquire(ctx, order.LaneReplay) != nil {
+				e.attempter.Unpace(order.LaneReplay, "")
+				continue
+			}
+		} else {
+			e.scarce(false)
+		}
+		e.call()
+	}
+	e.mu.Lock()
+	e.line.ended = true
+	left := e.line.waiting
+	e.line.waiting = nil
+	e.mu.Unlock()
+	e.untried(left, notTried())
+}
+
+// may reports whether the pace, Postgres and the breaker let the next order go, or how long to wait at most until asking again. What
+// waits while the breaker is open goes back to the queue.
+func (e *Engine) may() (wait time.Duration, ok bool) {
+	e.mu.Lock()
+	e.pace.ceiling = e.ceiling()
+	idle := len(e.line.waiting) == 0
+	full := e.line.calling >= min(e.pace.limit, e.pace.ceiling)
+	e.mu.Unlock()
+	if idle || full || e.records.failing() != nil { // an answer that can't be written down is one to look up
+		return e.cfg.Poll, false
+	}
+	n, recovering := e.attempter.Room()
+	if n > 0 {
+		return 0, true
+	}
+	if !recovering {
+		e.mu.Lock()
+		left := e.line.waiting
+		e.line.waiting = nil
+		e.mu.Unlock()
+		e.untried(left, order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen})
+		return e.cfg.Poll, false
+	}
+	e.scarce(true)
+	return e.cfg.Poll, false
+}
+
+// scarce takes down whether the last call had to wait for what it needs.
+func (e *Engine) scarce(is bool) {
+	e.mu.Lock()
+	e.line.scarce = is
+	e.mu.Unlock()
+}
+
+// call starts the call of the first in line, with the right and the permit just taken. Only dispatch takes out of the line,
+// so somebody waits.
+func (e *Engine) call() {
+	e.mu.Lock()
+	m := e.line.waiting[0]
+	e.line.waiting[0] = nil
+	e.line.waiting = e.line.waiting[1:]
+	e.line.calling++
+	e.mu.Unlock()
+	rouse(e.wake)
+	go e.submit(m)
+}
+
+// submit makes the call. An order that a recovering breaker refused after all, because somebody else was faster, takes
+// the first place in line again.
+func (e *Engine) submit(m *member) {
+	began := time.Now()
+	answer := e.attempter.Submit(m.ctx, order.LaneReplay, &m.order)
+	again := false
+	if answer.Outcome == order.OutcomeRefused && answer.Reason == order.CircuitOpen {
+		e.attempter.Unpace(order.LaneReplay, "")
+		n, recovering := e.attempter.Room()
+		again = n > 0 || recovering
+	}
+	now := time.Now()
+	e.mu.Lock()
+	e.line.calling--
+	if again = again && !e.line.ended; again {
+		e.line.waiting = append([]*member{m}, e.line.waiting...)
+	} else {
+		e.line.claimed--
+		e.line.note(now.Sub(began))
+		e.pace = e.pace.after(answer.Outcome, now)
+	}
+	e.mu.Unlock()
+	if !again {
+		m.end(answer)
+		rouse(e.wake)
+	}
+	rouse(e.start)
+}
+
+// untried answers orders whose call was never made.
+func (e *Engine) untried(ms []*member, a order.Answer) {
+	e.mu.Lock()
+	e.line.claimed -= len(ms)
+	e.mu.Unlock()
+	for _, m := range ms {
+		m.end(a)
+	}
+	rouse(e.wake)
+}
