@@ -25,11 +25,12 @@ FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], 
 ON CONFLICT (route, number) DO NOTHING
 RETURNING id, number`
 
-// knownSQL looks at the rows that were there already. The value is compared here, so that it does not travel back.
+// knownSQL looks at the rows that were there already. The value is compared here, so that it does not travel back. OFFSET
+// keeps the rows of the route from being read first, see sessionDefaults.
 const knownSQL = `
 SELECT u.ord, o.id, o.state, o.phase, o.version, o.value IS NOT DISTINCT FROM u.value
 FROM unnest($2::int[], $3::text[], $4::bytea[]) AS u(ord, number, value)
-JOIN orders o ON o.route = $1 AND o.number = u.number`
+CROSS JOIN LATERAL (SELECT * FROM orders WHERE route = $1 AND number = u.number OFFSET 0) AS o`
 
 // errVanished says that rows were in the way of an insert and gone when they were looked at, again and again.
 var errVanished = errors.New("rows of the same business numbers come and go")

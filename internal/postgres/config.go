@@ -92,14 +92,18 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 
 // sessionDefaults are settings of each session, which the URL may overrule.
 //
-// The plans of prepared statements are kept. One that was made while the table was small would read it whole for each
-// batch until the first ANALYZE comes around: at 4 sessions on a new database that is a quarter of the rate. A batch of
-// keys is always best looked up one by one, so the other joins are off.
+// The plans of prepared statements are kept, and what they were made with is soon wrong: a table that was small, or one in
+// which ANALYZE happened to see no order under way. A plan that reads the table, or all that is under way, once for each
+// batch and compares each row with each key takes seconds then. A batch of keys is always best looked up one by one, so all
+// other ways are closed: the other joins and the reading of whole tables here, and in the statements the index of what is
+// under way ("state + 0 = 1") and the reading of the whole primary key in its order ("id = ANY(ARRAY[u.id])", which can't
+// be merged).
 func sessionDefaults() map[string]string {
 	return map[string]string{
 		"application_name": "spillway",
 		"enable_hashjoin":  "off",
 		"enable_mergejoin": "off",
+		"enable_seqscan":   "off",
 		"jit":              "off",
 	}
 }

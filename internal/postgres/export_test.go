@@ -70,7 +70,11 @@ func Plan(t *testing.T, s *Store, name string) string {
 			t.Fatal(err)
 		}
 	}
-	return explain(t, conn, "EXPLAIN EXECUTE "+name+"("+st.args+")")
+	plan := explain(t, conn, "EXPLAIN EXECUTE "+name+"("+st.args+")")
+	if _, err := conn.Exec(t.Context(), "DEALLOCATE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return plan
 }
 
 // ClaimPlan explains the claim of n orders, planned as ClaimDue has it.

@@ -11,10 +11,11 @@ import (
 	"spillway/order"
 )
 
+// renewSQL finds rows by id alone, see sessionDefaults.
 const renewSQL = `
 UPDATE orders o SET due = now() + $2::bigint * interval '1 microsecond'
 FROM unnest($3::bigint[], $4::bigint[]) AS u(id, version)
-WHERE o.id = u.id AND o.version = u.version AND o.state = 1 AND o.owner = $1
+WHERE o.id = ANY(ARRAY[u.id]) AND o.version = u.version AND o.state + 0 = 1 AND o.owner = $1
 RETURNING o.id, o.version`
 
 // Renew makes the leases of owner end one lease from now. The answer has the order and length of ls, at most MaxBatch;
@@ -53,12 +54,13 @@ func (s *Store) Renew(ctx context.Context, owner string, lease time.Duration, ls
 	return out, nil
 }
 
+// beginSQL finds rows by id alone, see sessionDefaults.
 const beginSQL = `
 UPDATE orders o SET version = o.version + 1, phase = 1, owner = $1, attempts = o.attempts + 1,
 	attempts_total = o.attempts_total + 1, lookups = 0, last_attempt = now(),
 	due = now() + $2::bigint * interval '1 microsecond', updated_at = now()
 FROM unnest($3::bigint[]) AS u(id)
-WHERE o.id = u.id AND o.state = 1 AND o.phase = 2
+WHERE o.id = ANY(ARRAY[u.id]) AND o.state + 0 = 1 AND o.phase = 2
 RETURNING ` + orderColumns
 
 // Begin starts the next attempt of those orders that are still PROCESSING and REPLAYING: they become IN_FLIGHT, leased

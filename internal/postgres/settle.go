@@ -13,6 +13,7 @@ import (
 
 // settleSQL is the one guarded UPDATE. An attempt that ended unknown may have begun until now: the grace period counts
 // from here, not from the lease, which an order may hold long before it has a permit. $1 is the owner; the others are columns, see settlements.
+// Its conditions are written so that rows can be found by id alone, see sessionDefaults.
 const settleSQL = `
 UPDATE orders o SET version = o.version + 1, state = u.state, phase = u.phase,
 	owner = CASE WHEN u.phase = 1 THEN $1 END,
@@ -24,7 +25,7 @@ UPDATE orders o SET version = o.version + 1, state = u.state, phase = u.phase,
 FROM unnest($2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::int[], $7::int[], $8::int[], $9::smallint[],
 	$10::text[], $11::text[], $12::bigint[], $13::bool[])
 	AS u(id, version, state, phase, attempts, attempts_total, lookups, outcome, reason, detail, wait, told)
-WHERE o.id = u.id AND o.version = u.version AND o.state = 1
+WHERE o.id = ANY(ARRAY[u.id]) AND o.version = u.version AND o.state + 0 = 1
 RETURNING o.id, o.version`
 
 // settleTellSQL is settleSQL with the history and the dead letters of what it moved. The letters read the row again,
@@ -41,7 +42,7 @@ letters AS (
 		detail, attempts_total, life, status, created_at, resolved_by, note)
 	SELECT m.id, o.route, o.number, o.topic, o.part, o.off, o.record_time, o.key, o.value, o.headers, '', m.reason,
 		m.detail, m.attempts_total, m.life, 1, now(), '', ''
-	FROM moved m JOIN orders o ON o.id = m.id WHERE m.state = 4)
+	FROM moved m JOIN orders o ON o.id = ANY(ARRAY[m.id]) WHERE m.state = 4)
 SELECT id, version FROM moved`
 
 const standSQL = `SELECT o.id, o.version, o.state, o.life FROM orders o WHERE o.id = ANY($1::bigint[])`
