@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"spillway/internal/heap"
 	"spillway/worker"
 )
 
@@ -36,6 +37,9 @@ func (c *workerCmd) Run(s *surroundings) error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv("GOGC") == "" {
+		heap.SetFloor(heapFloor)
+	}
 	log := newLogger(s.err, cfg.Log.Level, cfg.Log.Format)
 	ctx, stop := stopOnSignal(s.ctx, log)
 	defer stop()
@@ -45,6 +49,10 @@ func (c *workerCmd) Run(s *surroundings) error {
 	}
 	return w.Run(ctx)
 }
+
+// heapFloor is how far the worker's heap may grow before it is collected: three times what an overloaded worker with the
+// default settings keeps, so that its memory is the same with a backlog as without.
+const heapFloor = 32 << 20
 
 // exitSecondSignal is the exit code of a worker that was told twice.
 const exitSecondSignal = 130
