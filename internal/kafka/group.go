@@ -151,7 +151,13 @@ func (g *Group) Run(ctx context.Context, serve func(ctx context.Context, s consu
 		lastMember = gen.MemberID
 		g.metrics.joins.Inc()
 		done := make(chan error, 1)
-		gen.Start(func(over context.Context) { done <- g.generation(ctx, over, client, gen, serve) })
+		gen.Start(func(over context.Context) {
+			err := g.generation(ctx, over, client, gen, serve)
+			if (err != nil || ctx.Err() != nil) && g.leave(context.WithoutCancel(ctx), client, gen.MemberID) {
+				lastMember = ""
+			}
+			done <- err
+		})
 		if err := <-done; err != nil {
 			return err
 		}
@@ -183,6 +189,20 @@ func (g *Group) layGhost(ctx context.Context, client *client, member string) {
 	}
 }
 
+// leave takes the member out of the group, and reports whether it is out. It is called while kafka-go still believes in
+// the generation: with the generation's end it joins again at once, and that join makes the others divide the topic among
+// a member that is about to leave, waits until they have, and only then can it say farewell.
+func (g *Group) leave(ctx context.Context, client *client, member string) bool {
+	ctx, cancel := context.WithTimeout(ctx, closeGrace) // brokers that say nothing must not outlast the shutdown
+	defer cancel()
+	err := client.leave(ctx, member)
+	if err != nil && !errors.Is(err, kafkago.UnknownMemberId) {
+		g.log.WarnContext(ctx, "kafka group could not be left", slog.String("error", err.Error()))
+		return false
+	}
+	return true
+}
+
 // depart leaves the group and waits until kafka-go's goroutines have ended.
 func (g *Group) depart(ctx context.Context, client *client, cg *kafkago.ConsumerGroup, open *dials, member string) {
 	closed := make(chan struct{})
@@ -202,11 +222,7 @@ func (g *Group) depart(ctx context.Context, client *client, cg *kafkago.Consumer
 	open.cut()
 	<-closed
 	if member != "" {
-		ctx, cancel := context.WithTimeout(ctx, closeGrace) // brokers that say nothing must not outlast the shutdown
-		defer cancel()
-		if err := client.leave(ctx, member); err != nil && !errors.Is(err, kafkago.UnknownMemberId) {
-			g.log.WarnContext(ctx, "kafka group could not be left", slog.String("error", err.Error()))
-		}
+		g.leave(ctx, client, member)
 	}
 }
 
