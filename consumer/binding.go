@@ -38,12 +38,20 @@ func (g *Gate) Constraint() Constraint {
 		return ConstraintBreaker
 	case g.holds[HoldRate], g.awaits == ConstraintRate && g.queued > 0:
 		return ConstraintRate
-	case g.holds[HoldPermits], (g.awaits == ConstraintPermits || g.exhausted) && g.queued > 0:
+	case g.holds[HoldPermits], g.awaits == ConstraintPermits && g.queued > 0:
 		return ConstraintPermits
-	case g.queued >= g.limits.Records, g.held+g.reserved+g.grantCost() > g.limits.Bytes:
+	case g.queued >= g.limits.Records, g.budget() < 2*leastGrant:
 		return ConstraintBytes
 	}
 	return ConstraintNone
+}
+
+// constraintOf is the constraint that a pause for want of something says.
+func constraintOf(why HoldReason) Constraint {
+	if why == HoldRate {
+		return ConstraintRate
+	}
+	return ConstraintPermits
 }
 
 // binding sums up for how long each constraint bound, one at a time.

@@ -51,6 +51,7 @@ func (g *generation) awaitReady(ctx context.Context) bool {
 		case e != nil:
 		case g.line.Ready() > 0:
 			g.gate.Awaits(now, ConstraintRate)
+			g.gate.Rate(now, until.Sub(now) > g.cfg.PermitWait)
 		default:
 			g.gate.Awaits(now, ConstraintNone)
 		}

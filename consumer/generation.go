@@ -90,10 +90,10 @@ func (s signal) set() {
 	}
 }
 
-func newGeneration(l *Lane, s Session, limits Limits) *generation {
+func newGeneration(l *Lane, s Session, limits Limits, learned Learned) *generation {
 	g := &generation{
 		Lane: l, session: s,
-		gate: NewGate(limits), limits: limits,
+		gate: NewGate(limits, learned), limits: limits,
 		parts: map[int32]*part{},
 		lots:  newLots(l.cfg.Ordering), line: NewLine[*work](l.cfg.Ordering, l.cfg.Tenants),
 		held:  map[*work]struct{}{},
@@ -250,9 +250,9 @@ func (g *generation) Wait(ctx context.Context) {
 	}
 }
 
-// wake tells those in Wait. It is called with the lock held.
+// wake tells those in Wait, if it is of use. It is called with the lock held.
 func (g *generation) wake() {
-	if g.changed != nil {
+	if g.changed != nil && g.gate.Open(time.Now()) {
 		close(g.changed)
 		g.changed = nil
 	}
@@ -345,6 +345,7 @@ func (g *generation) setLimits(limits Limits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limits = limits
+	g.limits = limits
 	g.gate.SetLimits(time.Now(), limits)
 	g.admit.set()
 	g.wake()
@@ -385,6 +386,7 @@ func (g *generation) waitingRecords() int { return g.pending + g.lots.parked + g
 // lock is held.
 func (g *generation) setAside(partition int32, size int64) {
 	g.gate.Aside(time.Now(), 1, size)
+	g.wake()
 	if p := g.parts[partition]; p != nil {
 		p.aside++
 		p.asideBytes += size

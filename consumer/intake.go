@@ -177,6 +177,7 @@ func (g *generation) lineUp(from []record, admitted []order.Admitted, closed []r
 		closed = append(closed, from[i])
 	}
 	now := time.Now()
+	g.gate.Admitted(now.Sub(leasedAt))
 	g.sum.closed += len(closed)
 	for i := range closed {
 		r := &closed[i]

@@ -140,8 +140,9 @@ type Lane struct {
 
 // past is what is kept of the generations that are over.
 type past struct {
-	pauses uint64
-	bound  map[Constraint]time.Duration
+	pauses  uint64
+	bound   map[Constraint]time.Duration
+	learned Learned
 }
 
 // with is the past with what one generation adds to it.
@@ -153,7 +154,7 @@ func (p past) with(pauses uint64, bound map[Constraint]time.Duration) past {
 	for c, d := range bound {
 		sums[c] += d
 	}
-	return past{p.pauses + pauses, sums}
+	return past{p.pauses + pauses, sums, p.learned}
 }
 
 // New makes a lane. It starts nothing.
@@ -196,7 +197,7 @@ func (l *Lane) Run(ctx context.Context) error {
 // serve works one generation, from its first fetch to its last commit.
 func (l *Lane) serve(taking context.Context, s Session) error {
 	l.mu.Lock()
-	g := newGeneration(l, s, l.limits)
+	g := newGeneration(l, s, l.limits, l.past.learned)
 	l.now.Store(g)
 	l.mu.Unlock()
 	defer l.leave(g)
@@ -210,6 +211,7 @@ func (l *Lane) leave(g *generation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l.past = l.past.with(g.gate.Pauses(), g.gate.Bound(time.Now()))
+	l.past.learned = g.gate.Learned
 	l.now.Store(nil)
 }
 

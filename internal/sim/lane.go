@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -36,8 +37,9 @@ type generation struct {
 	held                               []*line
 	admitting                          int
 	admittingBytes                     int64
-	fetching                           []bool // by broker
-	admits, settles, pushes            int    // calls under way
+	fetching                           []bool        // by broker
+	hungry                             map[int32]int // 1: it got nothing although there was more
+	admits, settles, pushes            int           // calls under way
 
 	waiting   bool // for a permit
 	late      int  // numbers the waits
@@ -62,8 +64,8 @@ const admitters, settlers = 2, 2
 
 func newGeneration(w *worker, number int, ps []consumer.Position) *generation {
 	g := &generation{
-		worker: w, id: w.owner(), number: number, gate: consumer.NewGate(w.limits), ledgers: map[int32]*consumer.Ledger{},
-		fetching: make([]bool, w.brokers), committed: map[int32]int64{}, taking: true, working: true, writing: true,
+		worker: w, id: w.owner(), number: number, gate: consumer.NewGate(w.limits, consumer.Learned{}), ledgers: map[int32]*consumer.Ledger{},
+		fetching: make([]bool, w.brokers), committed: map[int32]int64{}, hungry: map[int32]int{}, taking: true, working: true, writing: true,
 	}
 	g.gate.Assign(w.now, ps)
 	for _, p := range ps {
@@ -115,6 +117,8 @@ func (g *generation) fetch(broker int) {
 	if g.gate.Held() {
 		g.violate("I7", "%s: the gate grants %v while it holds", g.name, grants)
 	}
+	// The loop puts those first that got nothing although there was more.
+	slices.SortStableFunc(grants, func(a, b consumer.Grant) int { return cmp.Compare(g.hungry[b.Partition], g.hungry[a.Partition]) })
 	g.fetching[broker] = true
 	g.poll(broker, grants, g.now.Add(longPoll))
 }
@@ -128,6 +132,7 @@ func (g *generation) poll(broker int, grants []consumer.Grant, until time.Time) 
 			return
 		}
 		g.fetching[broker] = false
+		first := true
 		for _, gr := range grants {
 			switch start := g.topic.starts[gr.Partition]; {
 			case gr.Offset < start:
@@ -140,7 +145,13 @@ func (g *generation) poll(broker int, grants []consumer.Grant, until time.Time) 
 				g.count("fetch failed")
 				g.gate.Released(g.now, gr)
 			default:
-				g.deliver(gr, g.topic.read(gr))
+				b := g.topic.read(gr, first)
+				first = first && len(b.Messages) == 0
+				if g.hungry[gr.Partition] = 0; b.Next == gr.Offset && b.Next < b.HighWater {
+					g.count("hungry")
+					g.hungry[gr.Partition] = 1
+				}
+				g.deliver(gr, b)
 			}
 		}
 		if !g.taking {
@@ -262,6 +273,7 @@ func (g *generation) lineUp(from []*line, admitted []order.Admitted, closed []*l
 	g.admitting -= len(from) + len(closed)
 	g.admittingBytes -= bytesOf(from) + bytesOf(closed)
 	g.admits--
+	g.gate.Admitted(g.now.Sub(leasedAt))
 	for i, a := range admitted {
 		if a.Kind == order.New {
 			l := from[i]

@@ -155,8 +155,8 @@ func (t *topic) truncate(partition int) {
 	}
 }
 
-// read is what a fetch of a grant brings.
-func (t *topic) read(g consumer.Grant) consumer.Batch {
+// read is what a fetch of a grant brings. The first partition of a request gets a record whatever its size.
+func (t *topic) read(g consumer.Grant, first bool) consumer.Batch {
 	es, end := t.partitions[g.Partition], t.ends[g.Partition]
 	b := consumer.Batch{Partition: g.Partition, Grant: g.Bytes, Next: g.Offset, HighWater: end}
 	room := int(g.Bytes)
@@ -165,7 +165,7 @@ func (t *topic) read(g consumer.Grant) consumer.Batch {
 		i-- // a batch begins where the broker made it begin
 		t.count("fetched again")
 	}
-	for ; i < len(es) && es[i].message.Size() <= room; i++ {
+	for ; i < len(es) && (es[i].message.Size() <= room || first && len(b.Messages) == 0); i++ {
 		b.Messages = append(b.Messages, es[i].message)
 		room -= es[i].message.Size()
 		b.Next = max(b.Next, es[i].message.Offset+1)
