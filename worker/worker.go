@@ -38,6 +38,8 @@ type Options struct {
 	Handlers map[string]order.Handler
 	// Logger hears everything; nil for nothing.
 	Logger *slog.Logger
+	// Level, where set, follows log.level when settings are reloaded: what Logger's handler was made with.
+	Level *slog.LevelVar
 	// Registry takes the metrics and is served at /metrics; nil for one of the worker's own.
 	Registry *prometheus.Registry
 	// DialKafka, where set, makes the connections to the brokers.
@@ -48,7 +50,7 @@ type Options struct {
 
 // Worker runs the routes of a Config. Make it with New and run it once.
 type Worker struct {
-	cfg    *Config
+	cfg    *Config // of the start; what is in force now is inForce's
 	opts   Options
 	owner  string
 	store  *postgres.Store
@@ -59,6 +61,7 @@ type Worker struct {
 	listen net.Listener
 
 	notifier *notify.Notifier
+	inForce  *inForce
 }
 
 // New checks what the worker stands on: the database must be there with the schema of this version. Redis and Kafka
@@ -76,6 +79,7 @@ func New(ctx context.Context, cfg *Config, opts Options) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg = cfg.Clone() // the caller may go on to change it and call Reload
 	w := &Worker{cfg: cfg, opts: opts, owner: owner, health: newHealth()}
 	if err := w.open(ctx); err != nil {
 		w.Close()
@@ -85,6 +89,10 @@ func New(ctx context.Context, cfg *Config, opts Options) (*Worker, error) {
 }
 
 func (w *Worker) open(ctx context.Context) (err error) {
+	w.inForce, err = newInForce(w.cfg, w.opts.Registry)
+	if err != nil {
+		return err
+	}
 	w.store, err = postgres.Open(ctx, StoreConfig(w.cfg, w.opts.Logger))
 	if err != nil {
 		return err

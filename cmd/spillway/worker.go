@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"spillway/internal/heap"
@@ -24,6 +25,11 @@ func (*workerCmd) Help() string {
 SIGTERM or SIGINT drains within shutdown.grace: stop fetching, finish what is in flight, settle, commit, leave the
 group. A second signal ends at once; what did not finish is not committed.
 
+SIGHUP reads the settings again, and so does a change of the settings file (reload.poll). Settings that docs/settings.md
+calls hot (permits, rates, shares, prefetch, log.level) change at once, without a rebalance and without losing what breakers know. A
+file with a mistake, or one in which another setting differs, changes nothing: the log says why, the running settings
+stay, and spillway_settings_taken is 0. What the environment says is read at the start only.
+
 The database's schema must be up to date: see "spillway migrate". /metrics, /livez, /readyz and /breakers are served
 at http.listen.
 
@@ -33,6 +39,9 @@ second signal.`
 
 // Run implements the command.
 func (c *workerCmd) Run(s *surroundings) error {
+	reload := make(chan os.Signal, 1) // a second one before the first is served is the same wish
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	cfg, err := worker.Load(c.File, s.env)
 	if err != nil {
 		return err
@@ -40,14 +49,23 @@ func (c *workerCmd) Run(s *surroundings) error {
 	if os.Getenv("GOGC") == "" {
 		heap.SetFloor(heapFloor)
 	}
-	log := newLogger(s.err, cfg.Log.Level, cfg.Log.Format)
+	level := new(slog.LevelVar)
+	level.Set(cfg.Log.Slog())
+	log := newLogger(s.err, level, cfg.Log.Format)
 	ctx, stop := stopOnSignal(s.ctx, log)
 	defer stop()
-	w, err := worker.New(ctx, cfg, worker.Options{Logger: log})
+	w, err := worker.New(ctx, cfg, worker.Options{Logger: log, Level: level})
 	if err != nil {
 		return err
 	}
-	return w.Run(ctx)
+	// Until the drain has ended: its brakes can be changed too.
+	following, stopFollowing := context.WithCancel(s.ctx)
+	var follow sync.WaitGroup
+	follow.Go(func() { w.Follow(following, c.File, s.env, reload) })
+	err = w.Run(ctx)
+	stopFollowing()
+	follow.Wait()
+	return err
 }
 
 // heapFloor is how far the worker's heap may grow before it is collected: three times what an overloaded worker with the
@@ -83,13 +101,9 @@ func stopOnSignal(parent context.Context, log *slog.Logger) (ctx context.Context
 	}
 }
 
-// newLogger makes the logger that the settings ask for; they were checked.
-func newLogger(to io.Writer, level, format string) *slog.Logger {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		l = slog.LevelInfo
-	}
-	opts := &slog.HandlerOptions{Level: l}
+// newLogger makes a logger that writes from a level on, which may change.
+func newLogger(to io.Writer, level slog.Leveler, format string) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: level}
 	if format == "text" {
 		return slog.New(slog.NewTextHandler(to, opts))
 	}

@@ -43,10 +43,14 @@ func (l *loader) check() {
 		fmt.Sprintf("is longer than the group waits for a silent worker: kafka.session_timeout %s less kafka.heartbeat %s",
 			l.stands("kafka.session_timeout"), l.stands("kafka.heartbeat")),
 		"at most "+formatDuration(longest), "kafka.session_timeout", "kafka.heartbeat")
+	l.rule(c.Reload.Poll == 0 || c.Reload.Poll >= leastPoll, "reload.poll", "is too small", "at least "+formatDuration(leastPoll)+", or 0s for no looks")
 	l.checkRoutes(c.Routes)
 	l.checkAlerts(c.Alerts.Webhooks)
 	l.files()
 }
+
+// leastPoll is the shortest time between two looks at the settings file.
+const leastPoll = 100 * time.Millisecond
 
 func (l *loader) checkKafka(k *Kafka) {
 	for i, broker := range k.Brokers {

@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"log/slog"
+	"slices"
+	"time"
+)
 
 // Config is everything a worker can be told. It is made by [Load] or [Parse], which leave every field set and checked.
 type Config struct {
@@ -10,8 +14,17 @@ type Config struct {
 	HTTP     HTTP     `yaml:"http" help:"Metrics, health and readiness."`
 	Log      Log      `yaml:"log" help:"Logs, on standard error."`
 	Shutdown Shutdown `yaml:"shutdown" help:"How a worker stops."`
+	Reload   Reload   `yaml:"reload" help:"How a running worker takes new settings. On SIGHUP it does so at once."`
 	Alerts   Alerts   `yaml:"alerts" help:"Who is told of the moves of breakers, beside logs, metrics and the record."`
 	Routes   []Route  `yaml:"routes" need:"true" help:"One topic to one downstream each."`
+}
+
+// Clone returns a config of its own: changing a field of one, or of one of its routes, leaves the other as it is. Lists and
+// mappings within routes are shared and must not be changed.
+func (c *Config) Clone() *Config {
+	clone := *c
+	clone.Routes = slices.Clone(c.Routes)
+	return &clone
 }
 
 // Kafka is the cluster that holds the topics of every route.
@@ -71,11 +84,25 @@ type HTTP struct {
 
 // Log says what is logged and how.
 type Log struct {
-	Level  string `yaml:"level" default:"info" accept:"debug|info|warn|error" help:"Least important level that is written."`
+	Level  string `yaml:"level" default:"info" hot:"true" accept:"debug|info|warn|error" help:"Least important level that is written."`
 	Format string `yaml:"format" default:"json" accept:"json|text" help:"One JSON object a line, or text for people."`
+}
+
+// Slog is the level as package slog has it. Level was checked; info stands for anything else.
+func (l Log) Slog() slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		return slog.LevelInfo
+	}
+	return level
 }
 
 // Shutdown says how a worker stops.
 type Shutdown struct {
 	Grace time.Duration `yaml:"grace" default:"5s" min:"100ms" max:"29m" help:"Time to finish and commit what is in flight after SIGTERM; at most session_timeout less heartbeat."`
+}
+
+// Reload says how a running worker hears of new settings.
+type Reload struct {
+	Poll time.Duration `yaml:"poll" default:"5s" min:"0s" max:"1h" hot:"true" help:"Time between looks at the settings file: what is new there for two looks in a row is taken. 0s looks at nothing; SIGHUP works all the same."`
 }

@@ -24,6 +24,7 @@ type field struct {
 	example  string
 	help     string
 	need     bool
+	hot      bool // whether a running worker takes a new value; on a section, everything in it
 }
 
 // fieldsOf lists the settings of a struct in their order.
@@ -41,6 +42,7 @@ func fieldsOf(t reflect.Type) []field {
 			min: tag.Get("min"), max: tag.Get("max"), whole: tag.Get("whole"),
 			accept: tag.Get("accept"), scheme: tag.Get("scheme"), form: tag.Get("form"),
 			example: tag.Get("example"), help: tag.Get("help"), need: tag.Get("need") == "true",
+			hot: tag.Get("hot") == "true",
 		})
 	}
 	return fs

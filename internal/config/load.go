@@ -17,10 +17,24 @@ const maxFile = 1 << 20
 // settings name: certificates, keys, secrets. The error is an *[Error] with everything that is wrong; there is no config
 // then.
 func Load(path string, env []string) (*Config, error) {
+	data, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return LoadFrom(path, data, env)
+}
+
+// Read returns the content of a settings file, at most 1 MiB. The error is an *[Error].
+func Read(path string) ([]byte, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, &Error{Problems{{File: path, Why: reading(err), Accepted: "a settings file; `spillway config init` writes one"}}}
 	}
+	return data, nil
+}
+
+// LoadFrom is [Load] with the settings file's content as [Read] returned it, so that who compared it loads the same.
+func LoadFrom(path string, data []byte, env []string) (*Config, error) {
 	l := newLoader(path, env)
 	l.read = readFile
 	return l.load(data)

@@ -17,7 +17,7 @@ type Route struct {
 	Ordering   string        `yaml:"ordering" default:"none" accept:"none|key|partition" help:"Which records of a partition run one at a time, in the order of their offsets: none of them, those with the same key (a null key is no key), or all."`
 	Permits    Permits       `yaml:"permits" help:"Calls in flight at once, of this worker."`
 	Rate       RateLimits    `yaml:"rate" help:"Submits begun per second. At the limit the worker holds; nothing is spilled."`
-	Prefetch   Prefetch      `yaml:"prefetch" help:"What may be read ahead."`
+	Prefetch   Prefetch      `yaml:"prefetch" hot:"true" help:"What may be read ahead."`
 	Downstream Downstream    `yaml:"downstream" help:"The service that takes the orders."`
 	Breaker    Breaker       `yaml:"breaker" help:"When to stop calling a service that is ill."`
 	Replay     Replay        `yaml:"replay" help:"Orders to be sent later."`
@@ -40,10 +40,10 @@ type Number struct {
 
 // Permits bounds the calls in flight.
 type Permits struct {
-	Limit  int           `yaml:"limit" default:"50" min:"1" max:"10000" help:"Calls in flight at once."`
-	Wait   time.Duration `yaml:"wait" default:"20ms" min:"1ms" max:"1m" help:"Time without a free permit after which the partitions pause."`
+	Limit  int           `yaml:"limit" default:"50" min:"1" max:"10000" hot:"true" help:"Calls in flight at once."`
+	Wait   time.Duration `yaml:"wait" default:"20ms" min:"1ms" max:"1m" hot:"true" help:"Time without a free permit after which the partitions pause."`
 	Fleet  int           `yaml:"fleet" default:"0" min:"0" max:"1000000" help:"Calls in flight at once of all workers together, never exceeded; kept through Redis, and without Redis the worker holds after a few seconds. 0 is no such bound."`
-	Shares Shares        `yaml:"shares" help:"Guaranteed parts of the limit; idle permits are lent. They add up to 100%."`
+	Shares Shares        `yaml:"shares" hot:"true" help:"Guaranteed parts of the limit; idle permits are lent. They add up to 100%."`
 }
 
 // Shares splits the permits of a route among its lanes.
@@ -55,8 +55,8 @@ type Shares struct {
 
 // RateLimits bounds how many submits begin per second.
 type RateLimits struct {
-	Limit  Rate    `yaml:"limit" default:"none" min:"none" max:"1000000/s" example:"200/s" help:"Submits of this worker, of live and replayed orders together. Lookups are no submits."`
-	Burst  int     `yaml:"burst" default:"0" min:"0" max:"1000000" help:"Submits at once after a pause; 0 is a tenth of a second's worth, at least 1."`
+	Limit  Rate    `yaml:"limit" default:"none" min:"none" max:"1000000/s" example:"200/s" hot:"true" help:"Submits of this worker, of live and replayed orders together. Lookups are no submits."`
+	Burst  int     `yaml:"burst" default:"0" min:"0" max:"1000000" hot:"true" help:"Submits at once after a pause; 0 is a tenth of a second's worth, at least 1."`
 	Fleet  Rate    `yaml:"fleet" default:"none" min:"none" max:"1000000/s" example:"1000/s" help:"Submits of all workers together: each has a share by its demand, given through Redis."`
 	Tenant Tenants `yaml:"tenant" help:"A limit for each tenant in this worker, so that one cannot take all of the rate."`
 }
@@ -69,8 +69,8 @@ type Tenants struct {
 	From    string `yaml:"from" default:"none" accept:"none|header|value" help:"One of the record's headers or a member of its JSON value names the tenant; none: there are no tenants. Records that name none are one tenant."`
 	Header  string `yaml:"header" form:"a record header's name" example:"shop" help:"Header to take it from, with from: header."`
 	Pointer string `yaml:"pointer" form:"a JSON pointer such as /shop" example:"/shop" help:"Member to take it from, with from: value."`
-	Limit   Rate   `yaml:"limit" default:"none" min:"none" max:"1000000/s" example:"20/s" help:"Submits of one tenant in this worker."`
-	Max     int    `yaml:"max" default:"1000" min:"1" max:"100000" help:"Tenants told apart; while more are busy, those beyond share one limit."`
+	Limit   Rate   `yaml:"limit" default:"none" min:"none" max:"1000000/s" example:"20/s" hot:"true" help:"Submits of one tenant in this worker."`
+	Max     int    `yaml:"max" default:"1000" min:"1" max:"100000" hot:"true" help:"Tenants told apart; while more are busy, those beyond share one limit."`
 }
 
 // Prefetch bounds what is read ahead.
@@ -87,7 +87,7 @@ type Replay struct {
 	Delay         time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" help:"Wait before the second attempt; doubles after that."`
 	DelayMax      time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" help:"Longest such wait."`
 	RetryAfterMax time.Duration `yaml:"retry_after_max" default:"5m" min:"1s" max:"24h" help:"Longest wait that a service's Retry-After may ask for."`
-	Rate          Rate          `yaml:"rate" default:"none" min:"none" max:"1000000/s" example:"50/s" help:"Submits of replayed orders in this worker, within rate.limit."`
+	Rate          Rate          `yaml:"rate" default:"none" min:"none" max:"1000000/s" example:"50/s" hot:"true" help:"Submits of replayed orders in this worker, within rate.limit."`
 	Capacity      int           `yaml:"capacity" default:"100000" min:"100" max:"100000000" help:"Orders the queue may hold; full means that intake holds."`
 	Batch         int           `yaml:"batch" default:"100" min:"1" max:"100" help:"Orders taken at once."`
 	Lease         time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long a claim on the queue belongs to a worker that went silent; more than twice as long as a call and a second."`
@@ -109,6 +109,6 @@ type Compensate struct {
 	DelayMax time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" help:"Longest such wait."`
 	Interval time.Duration `yaml:"interval" default:"1s" min:"10ms" max:"1h" help:"Time between scans that found nothing."`
 	Batch    int           `yaml:"batch" default:"100" min:"1" max:"500" help:"Orders claimed at once."`
-	Rate     Rate          `yaml:"rate" default:"none" min:"none" max:"1000000/s" example:"20/s" help:"Lookups of this worker."`
+	Rate     Rate          `yaml:"rate" default:"none" min:"none" max:"1000000/s" example:"20/s" hot:"true" help:"Lookups of this worker."`
 	NotFound string        `yaml:"not_found" default:"resend" accept:"resend|fail" help:"What \"not found\" means once the grace is over: send it again with the same key, or FAILED."`
 }

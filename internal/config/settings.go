@@ -15,26 +15,28 @@ type Setting struct {
 	Help     string
 	Required bool
 	Section  bool // whether it is a section or a list of sections, which holds other settings
+	Hot      bool // whether a running worker takes a new value
 }
 
 // Settings lists every setting and section in the order of the settings file.
 func Settings() []Setting {
-	return settings(nil, reflect.TypeFor[Config](), "", true)
+	return settings(nil, reflect.TypeFor[Config](), "", true, false)
 }
 
-func settings(all []Setting, t reflect.Type, path string, named bool) []Setting {
+// settings lists those of a section. named: they have variables; hot: the section is hot as a whole.
+func settings(all []Setting, t reflect.Type, path string, named, hot bool) []Setting {
 	for _, f := range fieldsOf(t) {
-		s := Setting{Path: join(path, f.name), Default: f.def, Accepted: f.accepted(), Help: f.help, Required: f.need}
+		s := Setting{Path: join(path, f.name), Default: f.def, Accepted: f.accepted(), Help: f.help, Required: f.need, Hot: hot || f.hot}
 		if f.derive != "" {
 			s.Default = f.derive
 		}
 		switch f.shape() {
 		case section:
 			s.Section = true
-			all = settings(append(all, s), f.typ, s.Path, named)
+			all = settings(append(all, s), f.typ, s.Path, named, s.Hot)
 		case entries:
 			s.Section, s.Path = true, s.Path+"[]"
-			all = settings(append(all, s), f.typ.Elem(), s.Path, f.typ == reflect.TypeFor[[]Route]())
+			all = settings(append(all, s), f.typ.Elem(), s.Path, f.typ == reflect.TypeFor[[]Route](), s.Hot)
 		case scalar, list:
 			if named && !isIdentity(t, &f) {
 				s.Variable = strings.Replace(variable(s.Path), "[]", "_<NAME>", 1)
@@ -69,6 +71,8 @@ prints what is in force, secrets hidden, and ` + "`spillway config schema`" + ` 
   Routes are overridden by name, in capitals and with _ for -. Lists of rules, headers and webhooks have no variables.
 - A variable that begins with ` + "`SPILLWAY_`" + ` and names no setting is refused, but for ` + "`SPILLWAY_CONFIG`" + ` (the file's path),
   ` + "`SPILLWAY_POSTGRES_BIN`, `SPILLWAY_TEST_*`" + ` and those that Kubernetes makes for services.
+- Settings marked *Hot* change while the worker runs, on SIGHUP and when the file changes (` + "`reload.poll`" + `): all of what changed, or nothing where
+  the file has a mistake or any other setting differs, which needs a restart. What the files named by settings hold is read at the start only.
 - Secrets are never printed: not in messages, logs or dumps. They may come from the file, the environment, or a file of their own.
 `)
 	for _, s := range Settings() {
@@ -90,6 +94,9 @@ prints what is in force, secrets hidden, and ` + "`spillway config schema`" + ` 
 			def = "`" + s.Default + "`"
 		}
 		help := s.Help
+		if s.Hot {
+			help += " *Hot.*"
+		}
 		if s.Variable != "" {
 			help += "<br>`" + s.Variable + "`"
 		}
