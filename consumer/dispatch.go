@@ -100,7 +100,7 @@ func (g *generation) acquire(ctx context.Context) bool {
 	}
 	g.mu.Lock()
 	g.want.on, g.want.since, g.want.fired = true, time.Now(), false
-	g.want.late.Reset(g.cfg.PermitWait)
+	g.want.late.Reset(g.permitWait())
 	g.gate.Awaits(g.want.since, ConstraintPermits)
 	g.mu.Unlock()
 	err := g.attempt.Acquire(ctx, order.LaneLive)
@@ -117,7 +117,7 @@ func (g *generation) permitLate() {
 	if !g.want.on {
 		return
 	}
-	if left := g.cfg.PermitWait - time.Since(g.want.since); left > 0 {
+	if left := g.permitWait() - time.Since(g.want.since); left > 0 {
 		g.want.late.Reset(left)
 		return
 	}
@@ -171,7 +171,7 @@ func (g *generation) expired(now time.Time, w *work) bool {
 
 // begin tells the gate that an order has its permit. The lock is held.
 func (g *generation) begin(now time.Time, w *work) {
-	if g.want.since.IsZero() || now.Sub(g.want.since) <= g.cfg.PermitWait {
+	if g.want.since.IsZero() || now.Sub(g.want.since) <= g.permitWait() {
 		g.gate.Permit(now, false)
 	}
 	g.want.since = time.Time{}
@@ -181,7 +181,7 @@ func (g *generation) begin(now time.Time, w *work) {
 		g.want.since = now
 		if g.want.fired {
 			g.want.fired = false
-			g.want.late.Reset(g.cfg.PermitWait)
+			g.want.late.Reset(g.permitWait())
 		}
 	}
 	g.gate.Started(now, 1, w.size)

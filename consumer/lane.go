@@ -130,6 +130,7 @@ type Lane struct {
 	replay  Replay
 	m       *metrics
 	now     *atomic.Pointer[generation] // the generation being served, nil between two
+	wait    atomic.Int64                // Config.PermitWait, which may change
 	// stopping tells the worker's own stop from the end of a generation.
 	stopping atomic.Bool
 
@@ -159,7 +160,7 @@ func (p past) with(pauses uint64, bound map[Constraint]time.Duration) past {
 
 // New makes a lane. It starts nothing.
 func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay) *Lane {
-	setDefault(&cfg.PermitWait, 20*time.Millisecond)
+	setDefault(&cfg.PermitWait, defaultPermitWait)
 	setDefault(&cfg.Lease, 30*time.Second)
 	setDefault(&cfg.CallBudget, time.Second)
 	setDefault(&cfg.Drain, 5*time.Second)
@@ -177,9 +178,22 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 		cfg: cfg, group: group, store: store, attempt: attempt, replay: replay,
 		now: &atomic.Pointer[generation]{}, limits: cfg.Limits,
 	}
+	l.wait.Store(int64(cfg.PermitWait))
 	l.m = newMetrics(cfg.Route, cfg.Registerer, l.Level)
 	return l
 }
+
+// SetPermitWait changes Config.PermitWait, from the next wait for a permit on; 0 or less is the default. It may be called
+// at any time.
+func (l *Lane) SetPermitWait(d time.Duration) {
+	setDefault(&d, defaultPermitWait)
+	l.wait.Store(int64(d))
+}
+
+// permitWait is [Config.PermitWait] as it is now.
+func (l *Lane) permitWait() time.Duration { return time.Duration(l.wait.Load()) }
+
+const defaultPermitWait = 20 * time.Millisecond
 
 func setDefault(d *time.Duration, to time.Duration) {
 	if *d <= 0 {

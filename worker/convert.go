@@ -46,10 +46,7 @@ func kafkaConfig(cfg *Config, r *config.Route, opts Options) (kafka.Config, erro
 func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consumer.Config {
 	c := consumer.Config{
 		Route: r.Name, Owner: owner, Policy: r.Policy(),
-		Limits: consumer.Limits{
-			Bytes: int64(r.Prefetch.Bytes), PartitionBytes: int64(r.Prefetch.PartitionBytes),
-			Records: r.Prefetch.Records, Permits: r.Permits.Limit,
-		},
+		Limits:     limitsConfig(r),
 		PermitWait: r.Permits.Wait, Lease: r.Lease, CallBudget: r.Downstream.Timeout + callMargin,
 		Drain: cfg.Shutdown.Grace, Logger: opts.Logger.With(slog.String("route", r.Name)), Registerer: opts.Registry,
 	}
@@ -67,6 +64,13 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 		c.Trace = func(step consumer.Step, number string) { opts.Trace(r.Name, step, number) }
 	}
 	return c
+}
+
+func limitsConfig(r *config.Route) consumer.Limits {
+	return consumer.Limits{
+		Bytes: int64(r.Prefetch.Bytes), PartitionBytes: int64(r.Prefetch.PartitionBytes),
+		Records: r.Prefetch.Records, Permits: r.Permits.Limit,
+	}
 }
 
 func permitConfig(r *config.Route) permit.Config {

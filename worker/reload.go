@@ -81,10 +81,12 @@ func newInForce(cfg *Config, reg prometheus.Registerer) (*inForce, error) {
 	return s, nil
 }
 
-// show tells which settings are in force.
-func (s *inForce) show() {
+// show tells which settings are in force, and returns their fingerprint.
+func (s *inForce) show() uint64 {
+	fingerprint := s.cfg.Fingerprint()
 	s.loaded.Set(float64(time.Now().UnixMilli()) / 1e3)
-	s.fingerprint.Set(float64(s.cfg.Fingerprint()))
+	s.fingerprint.Set(float64(fingerprint))
+	return fingerprint
 }
 
 // count notes what became of a reload.
@@ -129,12 +131,12 @@ func (w *Worker) Reload(ctx context.Context, cfg *Config) error {
 		w.opts.Level.Set(cfg.Log.Slog())
 	}
 	w.inForce.cfg = cfg.Clone()
-	w.inForce.show()
+	fingerprint := w.inForce.show()
 	w.inForce.count(reloadApplied)
 	for _, c := range changes {
 		w.opts.Logger.InfoContext(ctx, "setting changed", slog.String("setting", c.Path), slog.String("old", c.Old), slog.String("new", c.New))
 	}
-	w.opts.Logger.InfoContext(ctx, "settings taken", slog.Int("changed", len(changes)), slog.String("fingerprint", fmt.Sprintf("%012x", cfg.Fingerprint())))
+	w.opts.Logger.InfoContext(ctx, "settings taken", slog.Int("changed", len(changes)), slog.String("fingerprint", fmt.Sprintf("%012x", fingerprint)))
 	return nil
 }
 
@@ -176,7 +178,12 @@ func (r *route) mayTake(cfg *config.Route) error {
 
 // take gives the route's parts their new numbers. mayTake has let them pass.
 func (r *route) take(cfg *config.Route) {
-	_ = cfg
+	if r.service != nil {
+		r.service.Grow(cfg.Permits.Limit) // before there are as many calls
+	}
+	_ = r.permits.Configure(permitConfig(cfg)) // what could be wrong was checked
+	r.lane.SetPermitWait(cfg.Permits.Wait)
+	r.lane.SetLimits(limitsConfig(cfg))
 }
 
 // worksBy reports whether cfg is what is in force.

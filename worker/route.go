@@ -32,6 +32,7 @@ type route struct {
 	cfg       *config.Route
 	group     *kafka.Group
 	lane      *consumer.Lane
+	service   *downstream.HTTP // nil with a handler of the program's own
 	replay    *replay.Engine
 	scanner   *compensator.Scanner
 	rates     *rate.Limiter
@@ -54,10 +55,11 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 			return nil, err
 		}
 		c.Route, c.Registerer, c.Logger = cfg.Name, w.opts.Registry, r.log
-		handler, err = downstream.New(c)
+		r.service, err = downstream.New(c)
 		if err != nil {
 			return nil, fmt.Errorf("downstream: %w", err)
 		}
+		handler = r.service
 	}
 	permits := permitConfig(cfg)
 	if err := permits.Validate(); err != nil {

@@ -42,8 +42,8 @@ type Config struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
-	// MaxConns is how many calls are in flight at most, which is the route's permits: 1 to 10000, default 64. As many
-	// connections are kept open while idle.
+	// MaxConns is how many calls are in flight at most, which is the route's permits: 1 to 10000, default 64; see
+	// [HTTP.Grow]. As many connections are kept open while idle.
 	MaxConns int
 	// MaxAnswer bounds how much of an answer's body is read, in bytes: 1 to 16 MiB, default 256 KiB. An answer that
 	// is larger was not read to its end, and is taken for no answer.

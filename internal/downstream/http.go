@@ -24,8 +24,10 @@ type HTTP struct {
 	plan
 	ends      *endpoints // nil with one instance
 	maxAnswer int
-	transport *http.Transport
 	buffers   sync.Pool // of *bytes.Buffer, for answers
+	transport atomic.Pointer[http.Transport]
+	growing   sync.Mutex // guards made
+	made      Config     // what the transport was made for
 }
 
 var _ order.Handler = (*HTTP)(nil)
@@ -46,13 +48,30 @@ func New(c Config) (*HTTP, error) {
 			return nil, err
 		}
 	}
-	return &HTTP{
+	h := &HTTP{
 		plan:      p,
 		ends:      ends,
 		maxAnswer: c.MaxAnswer,
-		transport: newTransport(c, p.proxy),
 		buffers:   sync.Pool{New: func() any { return new(bytes.Buffer) }},
-	}, nil
+		made:      c,
+	}
+	h.transport.Store(newTransport(c, p.proxy))
+	return h, nil
+}
+
+// Grow makes room for n calls in flight, at most 10000; for fewer than there is room for it does nothing, for a connection
+// that is not used closes by itself. A transport's numbers can't be changed while it is used, so a new one takes the calls
+// from now on; those under way end where they are, and the old one's connections close when they are idle. It may be
+// called at any time.
+func (h *HTTP) Grow(n int) {
+	h.growing.Lock()
+	defer h.growing.Unlock()
+	n = min(n, maxMaxConns)
+	if n <= h.made.MaxConns {
+		return
+	}
+	h.made.MaxConns = n
+	h.transport.Swap(newTransport(h.made, h.proxy)).CloseIdleConnections()
 }
 
 // newTransport makes the connections' pool. HTTP/1.1 alone: with HTTP/2 one cut connection would make every call in
@@ -86,7 +105,7 @@ func newTransport(c Config, proxy *url.URL) *http.Transport {
 }
 
 // Close drops the idle connections. Calls in flight go on.
-func (h *HTTP) Close() { h.transport.CloseIdleConnections() }
+func (h *HTTP) Close() { h.transport.Load().CloseIdleConnections() }
 
 // trail is what is known of a request's way out.
 type trail struct {
@@ -269,7 +288,7 @@ type received struct {
 func (h *HTTP) do(ctx context.Context, req *http.Request, t *trail) (received, *failed) {
 	req = req.WithContext(httptrace.WithClientTrace(ctx, t.hooks()))
 	// RoundTrip and not a Client: no redirects, no cookies, no URL in the errors.
-	resp, err := h.transport.RoundTrip(req)
+	resp, err := h.transport.Load().RoundTrip(req)
 	if err != nil {
 		return received{}, &failed{err: err}
 	}

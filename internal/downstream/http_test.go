@@ -491,3 +491,52 @@ func TestConnectionsAreKeptUpToThePermits(t *testing.T) {
 		t.Errorf("%d connections for %d permits", n, permits)
 	}
 }
+
+// TestGrowMakesRoomForMoreCallsWithoutTouchingThoseUnderWay has calls end where they began.
+func TestGrowMakesRoomForMoreCallsWithoutTouchingThoseUnderWay(t *testing.T) {
+	t.Parallel()
+	var inFlight atomic.Int32
+	end := make(chan struct{})
+	s := newService(t, func(w http.ResponseWriter, _ *http.Request) {
+		inFlight.Add(1)
+		defer inFlight.Add(-1)
+		<-end
+		w.WriteHeader(http.StatusOK)
+	})
+	h, err := New(Config{URL: s.URL, MaxConns: 1, Lookup: Request{Path: "/{number}"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	answers := make(chan order.Answer, 8)
+	submit := func(n int) {
+		for i := range n {
+			go func() { answers <- h.Submit(ctx, &order.Order{Number: fmt.Sprint("n", i)}) }()
+		}
+	}
+	await := func(want int32) {
+		t.Helper()
+		for until := time.Now().Add(5 * time.Second); inFlight.Load() != want; {
+			if time.Now().After(until) {
+				t.Fatalf("%d calls at the service, want %d", inFlight.Load(), want)
+			}
+			<-time.After(time.Millisecond)
+		}
+	}
+	submit(2)
+	await(2) // what there is room for: twice one
+	h.Grow(0)
+	h.Grow(6)
+	submit(6)
+	await(8)
+	close(end)
+	for range 8 {
+		if a := <-answers; a.Outcome != order.OutcomeSucceeded {
+			t.Errorf("%v %s", a.Outcome, a.Detail)
+		}
+	}
+	if n := s.conns.Load(); n != 8 {
+		t.Errorf("%d connections, want 2 and 6", n)
+	}
+}
