@@ -45,11 +45,15 @@ func TestUnitIsHardenedAndLetsTheWorkerDrain(t *testing.T) {
 		"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes",
 		"CapabilityBoundingSet": "", "KillSignal": "SIGTERM", "Restart": "on-failure", "RestartPreventExitStatus": "2",
 		"SystemCallFilter": "@system-service", "ExecStartPre": "/usr/bin/spillway config check -c /etc/spillway/spillway.yaml",
-		"ExecStart": "/usr/bin/spillway worker -c /etc/spillway/spillway.yaml",
+		"ExecReload": "/usr/bin/spillway config check -c /etc/spillway/spillway.yaml",
+		"ExecStart":  "/usr/bin/spillway worker -c /etc/spillway/spillway.yaml",
 	} {
 		if got := s[key]; len(got) == 0 || got[0] != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
+	}
+	if reload := s["ExecReload"]; len(reload) != 2 || reload[1] != "/bin/kill -HUP $MAINPID" {
+		t.Errorf("ExecReload is %q, want a check and then SIGHUP", reload)
 	}
 	for _, key := range []string{"MemoryMax", "TasksMax", "EnvironmentFile"} {
 		if len(s[key]) != 1 || s[key][0] == "" {

@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/json"
 	"reflect"
-	"regexp"
 	"strings"
 )
 
@@ -65,8 +64,7 @@ func dump(b *strings.Builder, v reflect.Value, indent, dash string) {
 
 // quote writes a text so that YAML reads it as that text, with quotes only where they are needed.
 func quote(text string) string {
-	plain, err := regexp.MatchString(`^[A-Za-z0-9/-]([A-Za-z0-9_./:@?=&%+-]*[A-Za-z0-9_/%])?$`, text)
-	if err == nil && plain && !strings.HasPrefix(text, "---") && !strings.HasPrefix(text, "-.") && text != "-" && !isNull(text) {
+	if isPlain(text) && !strings.HasPrefix(text, "---") && !strings.HasPrefix(text, "-.") && text != "-" && !isNull(text) {
 		return text
 	}
 	var b strings.Builder
@@ -74,6 +72,13 @@ func quote(text string) string {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(text) // a string always encodes
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// isPlain reports whether a text needs no quotes for its letters: ^[A-Za-z0-9/-]([A-Za-z0-9_./:@?=&%+-]*[A-Za-z0-9_/%])?$.
+func isPlain(text string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return text != "" && strings.Trim(text, letters+"_./:@?=&%+-") == "" && strings.Contains(letters+"/-", text[:1]) &&
+		(len(text) == 1 || strings.Contains(letters+"_/%", text[len(text)-1:]))
 }
 
 func isNull(text string) bool { return strings.EqualFold(text, "null") }
