@@ -173,7 +173,7 @@ func routeOf(cfg *Config, name string) *config.Route {
 // mayTake says what of the route's new settings its parts can't use. Package config has checked them; this is for those
 // that were made otherwise.
 func (r *route) mayTake(cfg *config.Route) error {
-	return permitConfig(cfg).Validate()
+	return errors.Join(permitConfig(cfg).Validate(), rateConfig(cfg).Validate())
 }
 
 // take gives the route's parts their new numbers. mayTake has let them pass.
@@ -184,6 +184,7 @@ func (r *route) take(cfg *config.Route) {
 	_ = r.permits.Configure(permitConfig(cfg)) // what could be wrong was checked
 	r.lane.SetPermitWait(cfg.Permits.Wait)
 	r.lane.SetLimits(limitsConfig(cfg))
+	r.rates.Configure(rateConfig(cfg), time.Now())
 }
 
 // worksBy reports whether cfg is what is in force.

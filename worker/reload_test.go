@@ -20,6 +20,7 @@ import (
 	"spillway/consumer"
 	"spillway/internal/config"
 	"spillway/internal/permit"
+	"spillway/internal/rate"
 	"spillway/order"
 )
 
@@ -77,7 +78,7 @@ func standing(t *testing.T, text string) (*Worker, *log) {
 		t.Fatal(err)
 	}
 	for i := range cfg.Routes {
-		r := &route{cfg: &cfg.Routes[i], permits: permit.New(permitConfig(&cfg.Routes[i]))}
+		r := &route{cfg: &cfg.Routes[i], permits: permit.New(permitConfig(&cfg.Routes[i])), rates: rate.New(rateConfig(&cfg.Routes[i]), time.Now())}
 		r.lane = consumer.New(laneConfig(cfg, r.cfg, "me", w.opts), nil, nil, nil, nil)
 		w.routes = append(w.routes, r)
 	}
@@ -149,6 +150,35 @@ func TestReloadAppliesAllOfTheHotSettingsAndLogsEach(t *testing.T) {
 	}
 	if w.reloads(t, reloadApplied) != 2 || w.reloads(t, reloadUnchanged) != 1 {
 		t.Errorf("%v applied and %v unchanged, want 2 and 1", w.reloads(t, reloadApplied), w.reloads(t, reloadUnchanged))
+	}
+}
+
+func TestReloadChangesRates(t *testing.T) {
+	t.Parallel()
+	w, _ := standing(t, reloadText("info", 5, 6))
+	rates, now := w.routes[0].rates, time.Now()
+	asks := func() (n int) {
+		for n < 100 && rates.Pace(now, order.LaneLive, "") == 0 {
+			n++
+		}
+		return n
+	}
+	if n := asks(); n != 100 {
+		t.Fatalf("%d submits without a limit", n)
+	}
+	text := strings.Replace(reloadText("info", 5, 6), "{name: a, ", "{name: a, rate: {limit: 10/s, burst: 3}, ", 1)
+	if err := w.Reload(t.Context(), parsed(t, text)); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(time.Hour)
+	if n := asks(); n != 3 {
+		t.Errorf("%d submits at once, want the burst of 3", n)
+	}
+	if err := w.Reload(t.Context(), parsed(t, reloadText("info", 5, 6))); err != nil {
+		t.Fatal(err)
+	}
+	if n := asks(); n != 100 {
+		t.Errorf("%d submits after the limit was taken away", n)
 	}
 }
 

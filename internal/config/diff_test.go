@@ -181,7 +181,8 @@ func TestTheSettingsOfTheBrakesAreHot(t *testing.T) {
 	for path, want := range map[string]bool{
 		"routes[].permits.limit": true, "routes[].permits.wait": true, "routes[].permits.shares.live": true,
 		"routes[].prefetch.bytes": true, "routes[].prefetch.partition_bytes": true, "routes[].prefetch.records": true,
-		"log.level": true, "reload.poll": true,
+		"log.level": true, "reload.poll": true, "routes[].rate.limit": true, "routes[].rate.tenant.limit": true, "routes[].replay.rate": true,
+		"routes[].compensate.rate": true, "routes[].rate.tenant.from": false,
 		"log.format": false, "kafka.brokers": false, "routes[].name": false, "routes[].topic": false,
 		"routes[].breaker.window": false, "routes[].downstream.url": false, "routes[].lease": false,
 	} {
