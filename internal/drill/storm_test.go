@@ -100,6 +100,27 @@ func TestPartitionsAreServedAgainSoonAfterAWorkerLeaves(t *testing.T) {
 	b.Kill()
 }
 
+// TestAKilledWorkerIsBackWithinItsSession: a worker that is killed and started again at once waits until the group has
+// given its former self up, which is a session timeout after that one's last heartbeat, and no longer.
+func TestAKilledWorkerIsBackWithinItsSession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, world{partitions: 6, env: usual})
+	r.wallet.SetMode(wallet.Healthy(20 * time.Millisecond))
+	p := r.command()
+	r.load(10, 30*time.Second, func() (bool, string) { return r.wallet.Counts().Posts > 300, "the flow has not begun" })
+	p.Kill()
+	killed, posts := time.Now(), r.wallet.Counts().Posts
+	r.command()
+	r.load(2, 30*time.Second, func() (bool, string) { return r.wallet.Counts().Posts > posts, "nothing is called" })
+	took := time.Since(killed)
+	t.Logf("the first call came %s after the kill", took.Round(time.Millisecond))
+	if took > 10*time.Second {
+		t.Errorf("nothing was called for %s after the kill", took)
+	}
+	r.awaitFinal(r.number, time.Minute)
+	r.conserved(r.number)
+}
+
 // storm is a fleet that changes all the time.
 type storm struct {
 	*rig
