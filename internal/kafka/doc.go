@@ -11,6 +11,7 @@
 //   - Batches are checked against their CRC-32C. Control records and, under read_committed, aborted records are left
 //     out. Offsets that compaction removed are stepped over.
 //   - Heartbeats go on while a revoked generation drains, so that its last commit is accepted.
+//   - Partitions stay with the members that hold them as far as even shares allow, when others come and go.
 //   - A commit never moves a partition's offset backwards and is refused once the group has moved on.
 //
 // What it does not do: it does not produce, it does not decide what to pause, and it does not remember offsets beside
