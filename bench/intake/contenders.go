@@ -106,4 +106,3 @@ func startReader(ctx context.Context, to target, t *tally) (client, error) {
 	var total atomic.Int64
 	return client{ended, func() float64 { return float64(total.Add(reader.Stats().Fetches)) }}, nil // Stats begins anew each time
 }
-
