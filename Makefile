@@ -78,6 +78,10 @@ bench-breaker: ## what a call through the breaker costs beside other Go breakers
 bench-little: ## a whole worker against Little's law: permits / latency, into bench/out/little.json
 	scripts/bench little
 
+.PHONY: bench-story
+bench-story: ## an outage from its begin to the end of its backlog, with and without SIGKILL, into bench/out/story.json
+	scripts/bench story
+
 .PHONY: bench-overload
 bench-overload: ## five times the load a downstream can take, failing calls and a SIGKILL, into bench/out/overload.json
 	scripts/bench overload

@@ -123,16 +123,14 @@ func (m *machine) probe(width int) (Permit, bool) {
 	h := &m.half
 	p := Permit{start: m.now, generation: m.generation, place: place(permitRamp)}
 	if h.ramping {
-		switch {
-		case width > 0 && h.open < h.part(width):
-		case width > 0 && h.credit >= 1:
-			h.credit--
-		case width > 0:
+		if width == 0 {
+			h.credit += h.share
+		}
+		owed := h.credit >= 1
+		if !owed && h.open >= h.part(width) {
 			return Permit{}, false
-		default:
-			if h.credit += h.share; h.credit < 1 {
-				return Permit{}, false
-			}
+		}
+		if owed {
 			h.credit--
 		}
 		h.under[int64(m.now/time.Second)%int64(len(h.under))]++

@@ -26,7 +26,10 @@ type batch struct {
 	landed  chan struct{} // one slot: a lookup has ended
 	failed  bool          // the store did not answer
 	looked  int           // lookups that were made
-	away    bool          // the replay queue took nothing
+
+	room  int  // lookups that the breaker lets begin before it must be asked again; dispatch owns both
+	begun bool // one was begun
+	away  bool // the replay queue took nothing
 }
 
 // result is what a lookup of one order showed.
@@ -146,7 +149,11 @@ func (b *batch) dispatch(taking, calls context.Context, results chan<- result, w
 			results <- r
 			continue
 		}
-		if why := b.permit(half); why != order.NoReason {
+		why := b.turn(half)
+		if why == order.NoReason {
+			why = b.permit(half)
+		}
+		if why != order.NoReason {
 			r.finding.Outcome, r.finding.Reason = order.OutcomeRefused, why
 			if taking.Err() != nil {
 				r.finding.Outcome, r.finding.Reason = order.OutcomeCancelled, order.Shutdown
@@ -155,15 +162,7 @@ func (b *batch) dispatch(taking, calls context.Context, results chan<- result, w
 			continue
 		}
 		wg.Go(func() {
-			r.began = time.Now()
-			r.finding = b.calls.Lookup(calls, order.LaneCompensate, r.order)
-			if r.finding.Outcome == order.OutcomeCancelled && r.finding.Verdict == order.VerdictNone {
-				r.finding.Verdict = order.VerdictRefused // cut short by our own end: not counted
-			}
-			if r.finding.Verdict == order.VerdictRefused && r.finding.Outcome != order.OutcomeCancelled {
-				room, recovering := b.calls.LookupRoom()
-				b.refused.Store(room == 0 && !recovering) // else somebody else was faster
-			}
+			r.began, r.finding = b.lookup(half, calls, r.order)
 			results <- r
 			select {
 			case b.landed <- struct{}{}:
@@ -173,22 +172,65 @@ func (b *batch) dispatch(taking, calls context.Context, results chan<- result, w
 	}
 }
 
+// lookup makes a lookup with the permit that the caller has, and says when it began. Where a recovering breaker let
+// somebody else through first, it waits for the next permit as long as half lasts.
+func (b *batch) lookup(half, calls context.Context, o *order.Order) (began time.Time, f order.Finding) {
+	for {
+		began = time.Now()
+		f = b.calls.Lookup(calls, order.LaneCompensate, o)
+		switch {
+		case f.Outcome == order.OutcomeCancelled && f.Verdict == order.VerdictNone:
+			f.Verdict = order.VerdictRefused // cut short by our own end: not counted
+			return began, f
+		case f.Verdict != order.VerdictRefused || f.Reason != order.CircuitOpen:
+			return began, f
+		}
+		b.calls.Unpace(order.LaneCompensate, "")
+		if b.breaker(half) != order.NoReason || b.permit(half) != order.NoReason {
+			return began, f
+		}
+	}
+}
+
 // roomLook bounds how late the next step of a breaker's ramp is seen while no lookup ends.
 const roomLook = 100 * time.Millisecond
 
-// permit waits for a recovering breaker, for the right to make a lookup and for a permit, or says what there was none of
-// before ctx ended.
+// breaker waits until a recovering breaker has room again, or says that it is open or ctx has ended.
+func (b *batch) breaker(ctx context.Context) order.Reason {
+	for ctx.Err() == nil {
+		room, recovering := b.calls.LookupRoom()
+		switch {
+		case room > 0:
+			return order.NoReason
+		case !recovering:
+			b.refused.Store(true)
+			return order.CircuitOpen
+		}
+		b.await(ctx)
+	}
+	return order.CircuitOpen
+}
+
+// turn does the same for the one who begins lookups: he goes by the room he saw last, because what he has just begun the
+// breaker may not have counted.
+func (b *batch) turn(ctx context.Context) order.Reason {
+	if b.room == 0 {
+		if _, recovering := b.calls.LookupRoom(); recovering && b.begun {
+			b.await(ctx)
+		}
+		if why := b.breaker(ctx); why != order.NoReason {
+			return why
+		}
+		b.room, _ = b.calls.LookupRoom()
+	}
+	b.room, b.begun = max(b.room-1, 0), true
+	return order.NoReason
+}
+
+// permit waits for the right to make a lookup and for a permit, or says what there was none of before ctx ended.
 func (b *batch) permit(ctx context.Context) order.Reason {
 	why := order.BulkheadFull
 	for ctx.Err() == nil {
-		if room, recovering := b.calls.LookupRoom(); room == 0 {
-			if why = order.CircuitOpen; !recovering {
-				b.refused.Store(true)
-				return why
-			}
-			b.await(ctx)
-			continue
-		}
 		if d := b.calls.Pace(time.Now(), order.LaneCompensate, ""); d > 0 {
 			why = order.RateLimited
 			wait(ctx, d)

@@ -79,11 +79,12 @@ func (g *generation) pause(ctx context.Context, until time.Time) {
 	}
 }
 
-// breakerLets holds intake while the breaker would refuse, and looks again a little later.
+// breakerLets holds intake while the breaker is open, and looks again a little later. While it recovers, orders wait for
+// it without that: it lets some through all the time.
 func (g *generation) breakerLets(ctx context.Context) bool {
-	open := g.attempt.Open()
-	g.hold(ctx, HoldBreaker, open, nil)
-	if !open {
+	n, recovering := g.attempt.Room()
+	g.hold(ctx, HoldBreaker, n == 0 && !recovering, nil)
+	if n > 0 {
 		return true
 	}
 	select {
@@ -226,9 +227,14 @@ func (g *generation) putBack(w *work) bool {
 	return true
 }
 
+func (g *generation) breakerHasRoom() bool {
+	n, _ := g.attempt.Room()
+	return n > 0
+}
+
 // next is the order to go on with under a permit that is held; with nil the permit was given back.
 func (g *generation) next(working context.Context) *work {
-	if working.Err() != nil || (g.cfg.Policy.Degrade == order.Hold && g.attempt.Open()) {
+	if working.Err() != nil || (g.cfg.Policy.Degrade == order.Hold && !g.breakerHasRoom()) {
 		g.attempt.Release(order.LaneLive)
 		g.dispatch.set()
 		return nil

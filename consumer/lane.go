@@ -49,8 +49,9 @@ type Attempter interface {
 	Permits
 	// SubmitHolding makes one attempt with a permit the caller holds, and goes on holding.
 	SubmitHolding(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
-	// Open reports whether the breaker would refuse now.
-	Open() bool
+	// Room is how many attempts the breaker would let begin now, and whether it is recovering: then none means none for
+	// the moment. It is asked for routes that hold.
+	Room() (n int, recovering bool)
 }
 
 // Replay is where spilled orders go. Push takes all of them or none.

@@ -238,10 +238,13 @@ func (a *fakeAttempter) SubmitHolding(ctx context.Context, _ order.Lane, o *orde
 	}
 }
 
-func (a *fakeAttempter) Open() bool {
+func (a *fakeAttempter) Room() (n int, recovering bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open
+	if a.open {
+		return 0, false
+	}
+	return 1, false
 }
 
 func (a *fakeAttempter) setOpen(open bool) {

@@ -33,6 +33,7 @@ func (m *member) end(a order.Answer) {
 type batch struct {
 	*Engine
 	claim    Claim
+	asked    time.Time // for the claim
 	finished Finished
 
 	begun    map[int64]*member // attempt under way or not settled yet
@@ -40,14 +41,14 @@ type batch struct {
 	unsettle []*member         // answered, to be settled
 }
 
-func (e *Engine) newBatch(claim Claim) *batch {
+func (e *Engine) newBatch(claim Claim, asked time.Time) *batch {
 	bytes := 0
 	for _, data := range claim.Items {
 		bytes += len(data)
 	}
 	e.enter(len(claim.Items), bytes)
 	return &batch{
-		Engine: e, claim: claim,
+		Engine: e, claim: claim, asked: asked,
 		begun:   make(map[int64]*member, len(claim.Items)),
 		answers: make(chan *member, len(claim.Items)),
 	}
@@ -167,6 +168,9 @@ func (b *batch) begin(ctx context.Context, members []*member) []*member {
 		b.giveBack(members)
 		return nil
 	}
+	b.mu.Lock()
+	b.line.claim.note(time.Since(b.asked))
+	b.mu.Unlock()
 	byID := make(map[int64]*order.Order, len(orders))
 	for i := range orders {
 		byID[orders[i].ID] = &orders[i]

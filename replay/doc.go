@@ -14,9 +14,9 @@
 //
 // # Promises
 //
-//   - Nothing is claimed while the breaker is open, and no more than is called soon: what takes the place of the calls
-//     under way within some 25 ms, so that a permit need not wait for Redis and Postgres. At most two orders in line for
-//     each call.
+//   - Nothing is claimed while the breaker is open, and no more than is called soon: what is called in the time that two
+//     claims take, so that a permit need not wait for Redis and Postgres. At most eight orders are in line for each call
+//     under way.
 //   - A recovering breaker lets a share of the permits be in flight, and the replay takes what others leave of it.
 //   - After a start or a recovery the replay's own bound is one call in flight; it doubles with each [Config].Step while
 //     answers are good.

@@ -225,6 +225,7 @@ func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
 	if away || *idle {
 		n = 1 // most likely nothing comes of it
 	}
+	asked := time.Now()
 	claim, err := e.claim(ctx, n, room)
 	e.claims.note(ctx, err, time.Now())
 	if err != nil {
@@ -234,7 +235,7 @@ func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
 		e.rest()
 		return nil, e.cfg.Poll
 	}
-	return e.newBatch(claim), 0
+	return e.newBatch(claim, asked), 0
 }
 
 // rest forgets that Postgres was away once there is nothing left to try it with.

@@ -13,21 +13,32 @@ type line struct {
 	calling int       // calls under way
 	claimed int       // entries claimed whose call has not ended, waiting and calling among them
 	scarce  bool      // the next one waits for a right, a permit or the breaker
-	took    float64   // how long a call takes, in seconds: each moves it by an eighth of the difference
 	ended   bool      // nothing will be called any more
+
+	call, claim lasting // how long a call takes; a claim until its orders are begun
 }
+
+// lasting is how long something takes, in seconds: each time moves it by an eighth of the difference. Zero: not known.
+type lasting float64
+
+func (l *lasting) note(took time.Duration) {
+	if *l == 0 {
+		*l = lasting(took.Seconds())
+	}
+	*l += (lasting(took.Seconds()) - *l) / 8
+}
+
+// leadMost is how many begun orders may wait for each call under way.
+const leadMost = 8
 
 // lead is how many begun orders should wait behind the calls under way, so that a permit that becomes free finds one: what
-// is called in the time that a claim and its begin take, at least one and at most two for each call.
+// is called in the time that two claims take, at least one and at most leadMost for each call.
 func (l *line) lead() int {
-	if l.calling == 0 || l.took == 0 {
+	if l.calling == 0 || l.call == 0 {
 		return 1
 	}
-	return max(1, int(float64(l.calling)*min(2, claimTime.Seconds()/l.took)))
+	return max(1, int(float64(l.calling)*min(leadMost, float64(2*l.claim/l.call))))
 }
-
-// claimTime is about how long a claim from Redis and a flushed commit of Postgres take on a busy machine.
-const claimTime = 25 * time.Millisecond
 
 // wants is how many more entries to claim where limit calls may be under way: enough for the lead, and, where calls are to
 // be had at once, for twice the calls there are. Few are left for the next time, so that a claim is worth its round trips.
@@ -42,14 +53,6 @@ func (l *line) wants(limit int) int {
 		return 0
 	}
 	return n
-}
-
-// note takes down how long a call took.
-func (l *line) note(took time.Duration) {
-	if l.took == 0 {
-		l.took = took.Seconds()
-	}
-	l.took += (took.Seconds() - l.took) / 8
 }
 
 // lineUp adds begun orders.
@@ -170,7 +173,7 @@ func (e *Engine) submit(m *member) {
 		e.line.waiting = append([]*member{m}, e.line.waiting...)
 	} else {
 		e.line.claimed--
-		e.line.note(now.Sub(began))
+		e.line.call.note(now.Sub(began))
 		e.pace = e.pace.after(answer.Outcome, now)
 	}
 	e.mu.Unlock()

@@ -50,13 +50,17 @@ func newWorld(t *testing.T) *world {
 // engine makes an engine whose steps may meet the world's faults.
 func (w *world) engine() *replay.Engine {
 	w.t.Helper()
-	log := slog.New(slog.NewTextHandler(w.log, nil))
-	e, err := replay.New(w.cfg, w.policy, faultyQueue{w.queue, w.faults}, faultyStore{w.store, w.faults},
-		faultyService{w.service, w.faults}, log, w.reg)
+	e, err := newEngine(w, faultyService{w.service, w.faults})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return e
+}
+
+// newEngine makes an engine of the world with another way to the service.
+func newEngine(w *world, a replay.Attempter) (*replay.Engine, error) {
+	log := slog.New(slog.NewTextHandler(w.log, nil))
+	return replay.New(w.cfg, w.policy, faultyQueue{w.queue, w.faults}, faultyStore{w.store, w.faults}, a, log, w.reg)
 }
 
 // run starts the engine and returns what ends it and waits.

@@ -62,13 +62,7 @@ func New(cfg Config, pacer Pacer, permits Permits, handler order.Handler, submit
 	return &Attempter{Pacer: pacer, Permits: permits, cfg: cfg, handler: handler, submit: submit, lookup: lookup, took: took}
 }
 
-// Open reports whether the breaker would refuse a submit of a lane that holds back what it refuses.
-func (a *Attempter) Open() bool {
-	n, _ := a.Room()
-	return n == 0
-}
-
-// Room is how many submits of such a lane the breaker would let begin now, one after the other, and whether it is half-open:
+// Room is how many submits of a lane that holds back what is refused the breaker would let begin now, one after the other, and whether it is half-open:
 // then none means none for the moment. It looks at neither permits nor rates.
 func (a *Attempter) Room() (n int, recovering bool) {
 	return a.submit.RoomAt(time.Now(), a.Limit())
