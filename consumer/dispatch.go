@@ -18,19 +18,19 @@ type want struct {
 
 // dispatchLoop gives orders a permit and starts a goroutine for each, which goes on with the next order as long as it may
 // keep its permit: see carry. So the dispatcher is needed where permits are idle, and stands in line for the lane where
-// they are not. It ends with working.
-func (g *generation) dispatchLoop(working context.Context) {
+// they are not. It ends with taking.
+func (g *generation) dispatchLoop(taking, working context.Context) {
 	late := time.AfterFunc(time.Hour, g.permitLate)
 	late.Stop() // acquire sets it
 	defer late.Stop()
 	g.mu.Lock()
 	g.want.late = late
 	g.mu.Unlock()
-	for g.awaitReady(working) {
-		if g.cfg.Policy.Degrade == order.Hold && !g.breakerLets(working) {
+	for g.awaitReady(taking) {
+		if g.cfg.Policy.Degrade == order.Hold && !g.breakerLets(taking) {
 			continue
 		}
-		if !g.acquire(working) {
+		if !g.acquire(taking) {
 			continue
 		}
 		if w := g.pick(working); w != nil {
@@ -136,7 +136,7 @@ func (g *generation) pick(working context.Context) *work {
 	}()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for working.Err() == nil {
+	for !g.closed {
 		now := time.Now()
 		e, _ := g.line.Peek(now)
 		if e == nil {
@@ -185,6 +185,7 @@ func (g *generation) begin(now time.Time, w *work) {
 			g.want.late.Reset(g.permitWait())
 		}
 	}
+	w.begun = true
 	g.gate.Started(now, 1, w.size)
 	if g.line.Ready() <= g.gate.Ahead(now)/2 {
 		g.admit.set()
@@ -208,10 +209,25 @@ func (g *generation) carry(working context.Context, w *work) {
 
 // answered says what becomes of an order whose attempt is over.
 func (g *generation) answered(w *work, a order.Answer) {
-	if a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold && g.putBack(w) {
-		return
+	switch {
+	case a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold:
+		if g.putBack(w) {
+			return
+		}
+		g.m.outcome(a)
+		g.unsent(w)
+	case a.Outcome == order.OutcomeCancelled && !a.Sent && g.isClosed():
+		g.m.outcome(a)
+		g.unsent(w)
+	default:
+		g.settleLater(w, a)
 	}
-	g.settleLater(w, a)
+}
+
+func (g *generation) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
 }
 
 // putBack returns an order to its place in line: it could not be tried. False means that the line is closed.
@@ -221,6 +237,7 @@ func (g *generation) putBack(w *work) bool {
 	if g.closed {
 		return false
 	}
+	w.begun = false
 	g.gate.Unstarted(time.Now(), 1, w.size)
 	g.line.Return(&w.entry, time.Time{})
 	g.dispatch.set()
@@ -234,7 +251,7 @@ func (g *generation) breakerHasRoom() bool {
 
 // next is the order to go on with under a permit that is held; with nil the permit was given back.
 func (g *generation) next(working context.Context) *work {
-	if working.Err() != nil || (g.cfg.Policy.Degrade == order.Hold && !g.breakerHasRoom()) {
+	if g.isClosed() || (g.cfg.Policy.Degrade == order.Hold && !g.breakerHasRoom()) {
 		g.attempt.Release(order.LaneLive)
 		g.dispatch.set()
 		return nil

@@ -33,6 +33,7 @@ type generation struct {
 	flying    int                // attempts under way
 	want      want
 	closed    bool // the line is: nothing may begin any more
+	withdrawn []order.Spilled
 	sum       sum
 	changed   chan struct{} // made by who waits, closed when Plan may answer differently; nil while nobody waits
 
@@ -72,12 +73,15 @@ type work struct {
 	leasedAt time.Time // when the lease was asked for: its end is at least this plus Config.Lease
 	lost     bool      // guarded by generation.mu, as what follows
 	yielded  bool      // the next of its chain may run
+	begun    bool      // it has had a permit, and is not in line again
+	aside    bool      // it waits for its chain
 }
 
 // settling is a work whose outcome is known and not written yet.
 type settling struct {
 	*work
 	settlement order.Settlement
+	withdrawn  bool // its record stays uncommitted
 }
 
 // signal wakes one goroutine; setting it twice before it is taken is once.
@@ -108,8 +112,8 @@ func newGeneration(l *Lane, s Session, limits Limits, learned Learned) *generati
 	return g
 }
 
-// run works until taking ends, then drains: nothing new is taken, what was admitted is finished, what can't be
-// finished in time is cancelled and settled as such, and the offsets of what is settled are committed.
+// run works until taking ends, then drains: nothing new is taken or sent, what was not sent is handed back, calls under way
+// are finished or, in time, cancelled, and the offsets of what is settled are committed.
 func (g *generation) run(taking context.Context) error {
 	log := g.cfg.Logger.With(slog.Int("generation", int(g.session.Generation())))
 	log.InfoContext(taking, "partitions assigned", slog.Int("partitions", len(g.parts)))
@@ -131,7 +135,7 @@ func (g *generation) run(taking context.Context) error {
 	for range g.admitters() {
 		intake.Go(func() { g.admitLoop(taking, settling) })
 	}
-	dispatcher.Go(func() { g.dispatchLoop(working) })
+	dispatcher.Go(func() { g.dispatchLoop(taking, working) })
 	for range settlers {
 		writers.Go(func() { g.settleLoop(settling) })
 	}
@@ -145,12 +149,13 @@ func (g *generation) run(taking context.Context) error {
 	// The last fifth of the budget is for writing down what was cancelled and for the commit.
 	hardTimer := time.AfterFunc(g.cfg.Drain*9/10, func() { stopSettling(errDrain) })
 	defer hardTimer.Stop()
-	workTimer := time.AfterFunc(g.cfg.Drain*4/5, func() { g.stopCalls(stopWorking, cause) })
+	workTimer := time.AfterFunc(g.cfg.Drain*4/5, func() { stopWorking(cause) })
 	defer workTimer.Stop()
+	g.handBack()
 	intake.Wait()
 	g.dropPending()
 	g.awaitIdle(settling)
-	g.stopCalls(stopWorking, cause)
+	stopWorking(cause)
 	stopSettling(errDrain)
 	dispatcher.Wait()
 	writers.Wait()
@@ -168,8 +173,8 @@ func (g *generation) run(taking context.Context) error {
 // errDrain is the cause of a context that ended because the drain's budget was used up.
 var errDrain = errors.New("the drain is over")
 
-func (g *generation) stopCalls(stop context.CancelCauseFunc, cause error) {
-	stop(cause)
+// handBack closes the line and lets go of what waited in it.
+func (g *generation) handBack() {
 	g.mu.Lock()
 	g.closed = true
 	waiting := g.line.Clear()
@@ -179,9 +184,20 @@ func (g *generation) stopCalls(stop context.CancelCauseFunc, cause error) {
 	}
 }
 
-// unsent is what becomes of an order that will not be sent by this generation.
+// unsent is what becomes of an order that this generation will not send. It is withdrawn: its offset stays uncommitted, and
+// whoever reads the record next takes the order back, in its turn. Where its log is gone, it goes into the replay queue.
 func (g *generation) unsent(w *work) {
-	g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()})
+	g.mu.Lock()
+	p := g.parts[w.order.Message.Partition]
+	again := p != nil && p.ledger == w.ledger
+	g.mu.Unlock()
+	if !again {
+		g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()})
+		return
+	}
+	g.lineUpSettling(settling{
+		work: w, settlement: g.cfg.Policy.Withdraw(&w.order, g.whyStopped(), time.Now()), withdrawn: true,
+	})
 }
 
 // awaitIdle returns when every admitted order is closed, or when ctx ends.
@@ -220,7 +236,7 @@ func (g *generation) dropPending() {
 	g.turns, g.pending = fifo[*part]{}, 0
 }
 
-// drop forgets a record that was not admitted. The lock is held.
+// drop forgets a record that stays uncommitted and waited for a permit. The lock is held.
 func (g *generation) drop(size int64) {
 	g.gate.Dropped(time.Now(), 1, size)
 	g.sum.dropped++

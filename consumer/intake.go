@@ -205,6 +205,7 @@ func (g *generation) enqueue(r *record, o order.Order, leasedAt time.Time) *work
 	}
 	g.held[w] = struct{}{}
 	if !g.closed && !g.line.Push(&w.entry) {
+		w.aside = true
 		g.setAside(r.message.Partition, r.size)
 	}
 	return w

@@ -1,7 +1,9 @@
 package consumer
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -225,7 +227,7 @@ func (l *Line[T]) Done(e *Entry[T]) *Entry[T] {
 	return l.advance(e.chain)
 }
 
-// Clear empties the line for good and returns everything that waited, in no particular order. What is under way may
+// Clear empties the line for good and returns everything that waited, by partition and offset. What is under way may
 // still be Done; nothing may be pushed any more, because the line has forgotten who waits for it.
 func (l *Line[T]) Clear() []*Entry[T] {
 	all := make([]*Entry[T], 0, l.Len())
@@ -239,6 +241,9 @@ func (l *Line[T]) Clear() []*Entry[T] {
 		}
 	}
 	*l = *NewLine[T](l.ordering, l.tenants)
+	slices.SortFunc(all, func(a, b *Entry[T]) int {
+		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+	})
 	return all
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"spillway/order"
@@ -15,7 +16,10 @@ import (
 func (g *generation) settleLater(w *work, a order.Answer) {
 	g.m.outcome(a)
 	t := g.cfg.Policy.AfterAttempt(&w.order, a, time.Now(), rand.Float64()) //nolint:gosec // jitter
-	s := settling{work: w, settlement: w.order.Settle(t)}
+	g.lineUpSettling(settling{work: w, settlement: w.order.Settle(t)})
+}
+
+func (g *generation) lineUpSettling(s settling) {
 	g.mu.Lock()
 	g.settling.push(s)
 	g.mu.Unlock()
@@ -96,6 +100,10 @@ func (g *generation) settleBatch(ctx context.Context, batch []settling) {
 	closed := make([]*work, 0, len(batch))
 	var spill []settling
 	for i, s := range batch {
+		if s.withdrawn {
+			g.withdrew(s, done[i])
+			continue
+		}
 		g.cfg.Trace(StepSettled, s.order.Number)
 		if done[i] == order.Applied && s.settlement.Phase == order.Replaying {
 			spill = append(spill, s)
@@ -114,6 +122,27 @@ func (g *generation) settleBatch(ctx context.Context, batch []settling) {
 	}
 	g.mu.Unlock()
 	g.spill.set()
+}
+
+// withdrew forgets an order that was withdrawn. Where its row had moved on it is the scanner's. Either way its record stays
+// uncommitted.
+func (g *generation) withdrew(s settling, done order.Settled) {
+	w := s.work
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if done == order.Applied {
+		g.m.withdrawn.Inc()
+		g.withdrawn = append(g.withdrawn, spilled(s))
+	}
+	if w.begun {
+		g.gate.Unstarted(time.Now(), 1, w.size)
+	}
+	if w.aside {
+		g.unaside(w.entry.Partition, w.size)
+	}
+	g.drop(w.size)
+	delete(g.held, w)
+	g.idle.set()
 }
 
 // unapplied counts a settlement that came too late.
@@ -192,6 +221,7 @@ func (g *generation) yield(w *work) {
 	}
 	w.yielded = true
 	if next := g.line.Done(&w.entry); next != nil {
+		next.Value.aside = false
 		g.unaside(next.Partition, next.Value.size)
 		g.dispatch.set()
 	}
@@ -312,9 +342,22 @@ func (g *generation) lastCommit(ctx context.Context, left time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, max(left, time.Second))
 	defer cancel()
 	g.cfg.Trace(StepCommit, "")
-	if err := g.session.Commit(ctx, g.committable(nil)); err != nil {
-		g.m.commitErrors.Inc()
-		g.cfg.Logger.WarnContext(ctx, "last commit of the generation did not go through: the next owner reads from the one before",
-			slog.Any("error", err))
+	err := g.session.Commit(ctx, g.committable(nil))
+	if err == nil {
+		return
+	}
+	g.m.commitErrors.Inc()
+	g.cfg.Logger.WarnContext(ctx, "last commit of the generation did not go through: the next owner reads from the one before",
+		slog.Any("error", err))
+	if !errors.Is(err, ErrFenced) {
+		return
+	}
+	// The next owner may have read on while our rows still stood, and taken their records for duplicates. An order that it
+	// takes back all the same has moved on, and the queue drops it.
+	for ss := range slices.Chunk(g.withdrawn, batchRecords) {
+		if err := g.replay.Push(ctx, ss); err != nil {
+			g.cfg.Logger.WarnContext(ctx, "withdrawn orders are left to the scanner", slog.Any("error", err))
+			return
+		}
 	}
 }

@@ -29,6 +29,9 @@ type Order struct {
 	Reason  Reason  // of the last transition
 	Detail  string
 
+	// Fresh says that the order was just read from Kafka: the degrade rule is about such orders. It is not stored.
+	Fresh bool
+
 	AdmittedAt  time.Time
 	LastAttempt time.Time // when the last attempt was leased; once it ended unknown, a moment it can't have begun after
 	Due         time.Time // when somebody else may act: the lease's end, or the next try
@@ -122,7 +125,8 @@ type Admitted struct {
 type AdmitKind int
 
 const (
-	// New says that the row was made, PROCESSING and IN_FLIGHT, leased to the caller, with its first attempt counted.
+	// New says that the row was made, PROCESSING and IN_FLIGHT, leased to the caller, with its first attempt counted. Or it
+	// was there because an earlier reader of this very record had withdrawn it, and was taken back.
 	New AdmitKind = iota
 	// Duplicate says that the business number was there with the same value. Nothing is called again.
 	Duplicate

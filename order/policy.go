@@ -39,6 +39,7 @@ type Policy struct {
 	RetryDelayMax       time.Duration
 	RetryAfterMax       time.Duration // a service's Retry-After is clamped to it
 	ReplayPatience      time.Duration // after which the scanner asks whether the replay queue still has an order
+	Reread              time.Duration // after which the scanner takes it that a withdrawn order's record is not read again
 
 	CompensateAfter    time.Duration // from an unknown outcome to the first lookup
 	CompensateAttempts int           // lookups without a verdict before a dead letter
@@ -88,12 +89,30 @@ func (p Policy) AfterAttempt(o *Order, a Answer, now time.Time, jitter float64) 
 	return t
 }
 
+// Withdraw is the settlement of an order that was admitted and never sent by a reader whose time is over: it is as if it
+// had never been tried. Its record's offset must stay uncommitted: whoever reads it next takes the order back when
+// admitting it, so that it is sent in its turn. The scanner brings it into the replay queue if nobody does within Reread.
+func (p Policy) Withdraw(o *Order, why Reason, now time.Time) Settlement {
+	t := Transition{
+		State: Processing, Phase: Replaying, Attempts: o.Attempts, AttemptsTotal: o.AttemptsTotal,
+		Outcome: OutcomeCancelled, Reason: why, NotBefore: now, Due: now.Add(p.Reread),
+	}
+	untry(&t)
+	s := o.Settle(t)
+	s.Straight = true
+	return s
+}
+
+// Withdrawn reports whether an order stands as Withdraw left it, so that its record may take it back.
+func Withdrawn(o *Order) bool {
+	return o.State == Processing && o.Phase == Replaying && o.AttemptsTotal == 0 && o.Life == 0 && o.Outcome == OutcomeCancelled
+}
+
 // refused is the route's degrade rule. Nothing was sent, so nothing was tried. Hold never comes here from the
-// live lane, which waits instead; an order of the replay queue goes back to it whatever the rule: it has moved since its
-// admission, which is version 1.
+// live lane, which waits instead; an order of the replay queue goes back to it whatever the rule.
 func (p Policy) refused(t *Transition, o *Order, a Answer, now time.Time, jitter float64) {
 	untry(t)
-	if p.Degrade == Skip && o.Version == 1 {
+	if p.Degrade == Skip && o.Fresh {
 		t.State, t.Reason = Dead, Skipped
 		t.Detail = cut("refused: " + string(a.Reason))
 		return

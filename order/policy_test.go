@@ -178,7 +178,7 @@ func TestRefusalFollowsTheDegradeRule(t *testing.T) {
 		p := testPolicy()
 		p.Degrade = c.degrade
 		o := inFlight(1, c.total)
-		o.Version = c.version
+		o.Version, o.Fresh = c.version, c.version == 1
 		got := p.AfterAttempt(o, refused, noon, 0)
 		if got.State != c.state || got.Reason != c.reason || got.AttemptsTotal != c.total-1 {
 			t.Errorf("%v, attempt %d: %v %v %d attempts, want %v %v %d", c.degrade, c.total, got.State, got.Reason,

@@ -61,7 +61,7 @@ type Phase int16
 const (
 	NoPhase   Phase = 0 // the order is not PROCESSING
 	InFlight  Phase = 1 // an attempt holds the lease; once the lease is over nobody knows what it did
-	Replaying Phase = 2 // it waits in the replay queue; the last attempt, if any, left no effect behind
+	Replaying Phase = 2 // it waits in the replay queue, or was withdrawn; the last attempt, if any, left no effect behind
 	Unknown   Phase = 3 // the compensator looks it up before anything is sent again
 )
 

@@ -118,7 +118,7 @@ func attempts(p order.Policy, counts [2]int, seen map[move]bool) {
 		return // the attempt that ended is counted
 	}
 	o := order.Order{
-		State: order.Processing, Phase: order.InFlight, Version: 1, Attempts: counts[0], AttemptsTotal: counts[1], LastAttempt: noon,
+		State: order.Processing, Phase: order.InFlight, Version: 1, Fresh: true, Attempts: counts[0], AttemptsTotal: counts[1], LastAttempt: noon,
 	}
 	for _, outcome := range order.Outcomes() {
 		for flags := range 8 {
@@ -167,6 +167,7 @@ func TestStatesPageListsTheMovesOfStoresAndPeople(t *testing.T) {
 	t.Parallel()
 	want := map[[3]string]bool{
 		{noPlace, "Admit", "IN_FLIGHT"}:        true,
+		{"REPLAYING", "Admit", "IN_FLIGHT"}:    true,
 		{"IN_FLIGHT", "ClaimDue", "UNKNOWN"}:   true,
 		{"UNKNOWN", "ClaimDue", "UNKNOWN"}:     true,
 		{"REPLAYING", "ClaimDue", "REPLAYING"}: true,
@@ -174,6 +175,9 @@ func TestStatesPageListsTheMovesOfStoresAndPeople(t *testing.T) {
 		{"DEAD", "Discard", "DISCARDED"}:       true,
 		{noPlace, "Requeue", "REPLAYING"}:      true,
 	}
+	o := inFlight(1, 1)
+	unsent := testPolicy().Withdraw(o, order.Revoked, noon)
+	want[[3]string{place(o.State, o.Phase), "Withdraw", place(unsent.State, unsent.Phase)}] = true
 	again := testPolicy().Requeue(noon)
 	want[[3]string{"DEAD", "Requeue", place(again.State, again.Phase)}] = true
 	told := map[[3]string]bool{}

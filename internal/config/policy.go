@@ -12,6 +12,7 @@ func (r *Route) Policy() order.Policy {
 		RetryDelayMax:       r.Replay.DelayMax,
 		RetryAfterMax:       r.Replay.RetryAfterMax,
 		ReplayPatience:      r.Replay.Patience,
+		Reread:              r.Replay.Reread,
 		CompensateAfter:     r.Compensate.After,
 		CompensateAttempts:  r.Compensate.Attempts,
 		LookupDelay:         r.Compensate.Delay,

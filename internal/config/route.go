@@ -92,6 +92,7 @@ type Replay struct {
 	Batch         int           `yaml:"batch" default:"100" min:"1" max:"100" help:"Orders taken at once."`
 	Lease         time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long a claim on the queue belongs to a worker that went silent; more than twice as long as a call and a second."`
 	Patience      time.Duration `yaml:"patience" default:"1m" min:"100ms" max:"24h" help:"Overdue time after which the scanner asks whether the queue still has an order."`
+	Reread        time.Duration `yaml:"reread" default:"10m" min:"1s" max:"24h" help:"Time in which an order that a worker handed back unsent is to be read from Kafka again; after that it goes through the queue."`
 }
 
 // What a lookup that finds nothing leads to, once past the grace period.

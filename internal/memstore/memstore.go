@@ -75,6 +75,10 @@ func (s *Store) Admit(ctx context.Context, route, owner string, lease time.Durat
 	for i := range as {
 		a := &as[i]
 		if r := s.numbers[key{route, a.Number}]; r != nil {
+			if s.takeBack(r, a, owner, now.Add(lease), now) {
+				out[i] = order.Admitted{Kind: order.New, Order: fresh(r)}
+				continue
+			}
 			out[i] = s.known(r, a)
 			continue
 		}
@@ -84,9 +88,28 @@ func (s *Store) Admit(ctx context.Context, route, owner string, lease time.Durat
 			AdmittedAt: now, LastAttempt: now, Due: now.Add(lease), UpdatedAt: now,
 		}}
 		s.insert(r)
-		out[i] = order.Admitted{Kind: order.New, Order: r.Order}
+		out[i] = order.Admitted{Kind: order.New, Order: fresh(r)}
 	}
 	return out, nil
+}
+
+func fresh(r *row) order.Order {
+	o := r.Order
+	o.Fresh = true
+	return o
+}
+
+// takeBack begins the first attempt of an order that an earlier reader of the same record had withdrawn.
+func (s *Store) takeBack(r *row, a *order.Admission, owner string, due, now time.Time) bool {
+	was, is := &r.Message, &a.Message
+	if !order.Withdrawn(&r.Order) || was.Topic != is.Topic || was.Partition != is.Partition || was.Offset != is.Offset ||
+		!same(was.Value, is.Value) {
+		return false
+	}
+	r.Attempts, r.AttemptsTotal, r.Lookups, r.LastAttempt, r.owner = 1, 1, 0, now, owner
+	r.Outcome, r.Reason, r.Detail = order.NoOutcome, order.NoReason, ""
+	s.move(r, order.Processing, order.InFlight, due, now)
+	return true
 }
 
 func (s *Store) insert(r *row) {

@@ -55,7 +55,8 @@ func Plan(t *testing.T, s *Store, name string) string {
 		"admit":  {admitSQL, "'pay', 'w1', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
 		"settle": {settleSQL, "'w1', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
 		"tell":   {settleTellSQL, "'w1', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'"},
-		"known":  {knownSQL, "'w1', '{}', '{}', '{}'"},
+		"known":  {knownSQL, "'w1', '{}', '{}', '{}', '{}', '{}', '{}'"},
+		"back":   {takeBackSQL, "'w1', 1, '{}', '{}'"},
 		"renew":  {renewSQL, "'w1', 1, '{}', '{}'"},
 		"begin":  {beginSQL, "'w1', 1, '{}'"},
 	}

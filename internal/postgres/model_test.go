@@ -43,6 +43,7 @@ type walk struct {
 	realID, modelID map[string]int64 // orders by number
 	offset          int64
 	known           []known
+	records         []order.Admission
 }
 
 // known is a version of an order that somebody once read, and may settle.
@@ -82,7 +83,11 @@ func (w *walk) admit() {
 		case 1:
 			as[i].Message.Value = []byte{}
 		}
+		if len(w.records) > 0 && w.rng.IntN(3) == 0 {
+			as[i] = w.records[w.rng.IntN(len(w.records))] // read again
+		}
 	}
+	w.records = append(w.records, as...)
 	lease := w.lease()
 	a, err := w.real.Admit(w.Context(), w.route, "w1", lease, as)
 	w.must(err)
@@ -136,6 +141,9 @@ func (w *walk) transition() order.Transition {
 	t := order.Transition{
 		State: order.Processing, Attempts: w.rng.IntN(3), AttemptsTotal: w.rng.IntN(5), Lookups: w.rng.IntN(3),
 		Outcome: order.OutcomeUnknown, Reason: order.UpstreamTimeout, Detail: "d",
+	}
+	if w.rng.IntN(3) == 0 { // with Replaying and no attempts it is a withdrawal
+		t.Outcome, t.Reason, t.AttemptsTotal = order.OutcomeCancelled, order.Revoked, w.rng.IntN(2)
 	}
 	if w.rng.IntN(2) == 0 {
 		t.Due = time.Now().Add(time.Hour)

@@ -68,7 +68,7 @@ func TestPlansAreRightWhateverTheTableWasLikeWhenTheyWereMade(t *testing.T) {
 	s := open(t, url)
 	check := func(when string) {
 		t.Helper()
-		for _, name := range []string{"settle", "tell", "known", "renew", "begin"} {
+		for _, name := range []string{"settle", "tell", "known", "back", "renew", "begin"} {
 			plan := postgres.Plan(t, s, name)
 			byKey := strings.Contains(plan, "Index Cond: (id = ANY (ARRAY[u.id]))") ||
 				strings.Contains(plan, "Index Cond: ((route = $1) AND (number = u.number))")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"spillway/consumer"
 	"spillway/internal/desk"
 	"spillway/order"
 )
@@ -35,11 +36,13 @@ type checker struct {
 	buried map[place]order.Reason // records that became dead letters
 	open   int                    // orders that are neither final nor dead
 	dirty  bool                   // something changed that conservation depends on
+	unsent map[string]int64       // at which version orders were withdrawn by who was to be heeded still
 }
 
 func newChecker(s *world) *checker {
 	return &checker{
 		world: s, seen: map[string]*seen{}, names: map[int64]string{}, buried: map[place]order.Reason{},
+		unsent: map[string]int64{},
 	}
 }
 
@@ -203,6 +206,40 @@ func (c *checker) sent(f *flight) {
 	}
 	if s.sends > 1 {
 		c.count("resend")
+	}
+}
+
+// turn is told that a worker is about to send an order fresh from the log.
+func (c *checker) turn(g *generation, l *line) {
+	m := &l.message
+	chained := func(o *order.Message) bool {
+		return o.Partition == m.Partition && (c.ordering == consumer.ByPartition ||
+			c.ordering == consumer.ByKey && m.Key != nil && o.Key != nil && string(o.Key) == string(m.Key))
+	}
+	for _, h := range g.held {
+		if h != l && h.begun && !h.yielded && chained(&h.message) {
+			c.violate(inTurn, "%s is sent while %s, of the same chain, is not settled", l.order.Number, h.order.Number)
+		}
+	}
+	for _, e := range c.topic.partitions[m.Partition] {
+		if o := e.message.Offset; o >= m.Offset || o < c.topic.starts[m.Partition] || e.kind == unreadable || !chained(&e.message) {
+			continue
+		}
+		s := c.seen[e.number]
+		waits := s != nil && order.Withdrawn(&s.order) && s.order.Version == c.unsent[e.number] && s.order.Due.After(c.now) &&
+			s.order.Message.Offset == e.message.Offset && s.order.Message.Partition == m.Partition
+		if waits || c.classify(e) == nowhere {
+			c.violate(inTurn, "%s at %d is sent before %s at %d, which is still to come", l.order.Number, m.Offset, e.number,
+				e.message.Offset)
+		}
+	}
+}
+
+// withdrew is told that an order was withdrawn. When the group has gone on without its reader, the next one may have passed
+// it by already.
+func (c *checker) withdrew(g *generation, s *order.Settlement) {
+	if g.generation == g && c.group.find(g.worker) != nil && c.group.generation == g.number {
+		c.unsent[c.names[s.ID]] = s.Version + 1
 	}
 }
 

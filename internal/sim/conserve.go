@@ -117,8 +117,8 @@ func (c *checker) checkGate(g *generation) {
 	case l.HeldBytes != bytesOf(g.pending)+g.admittingBytes+bytesOf(g.held):
 		c.violate("I7", "%s: the gate holds %d bytes, there are %d", g.name, l.HeldBytes,
 			bytesOf(g.pending)+g.admittingBytes+bytesOf(g.held))
-	case g.taking && l.Queued != len(g.pending)+g.admitting+len(g.ready):
-		c.violate("I7", "%s: the gate counts %d waiting, there are %d", g.name, l.Queued, len(g.pending)+g.admitting+len(g.ready))
+	case g.taking && l.Queued != len(g.pending)+g.admitting+g.ready.Ready():
+		c.violate("I7", "%s: the gate counts %d waiting, there are %d", g.name, l.Queued, len(g.pending)+g.admitting+g.ready.Ready())
 	}
 	open := 0
 	for _, p := range g.parts {

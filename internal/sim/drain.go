@@ -9,8 +9,8 @@ import (
 	"spillway/order"
 )
 
-// end begins the drain: nothing new is taken, what was admitted is finished, what can't be finished in time is
-// cancelled.
+// end begins the drain: nothing new is taken or sent, what was not sent is withdrawn, and calls that can't be finished in
+// time are cancelled.
 func (g *generation) end(why order.Reason) {
 	if !g.taking {
 		return
@@ -18,6 +18,9 @@ func (g *generation) end(why order.Reason) {
 	g.note("%s: generation %d drains: %s", g.name, g.number, why)
 	g.taking, g.cause = false, why
 	g.drop()
+	for _, e := range g.ready.Clear() {
+		g.withdraw(e.Value)
+	}
 	g.later(g.drain*4/5, g.stopCalls)
 	g.later(g.drain*9/10, g.close)
 }
@@ -80,8 +83,15 @@ func (g *generation) commit(all bool, then func()) {
 				g.committed[o.Partition] = o.Offset
 			}
 		}
-		if errors.Is(err, consumer.ErrFenced) && !g.over {
+		switch {
+		case !errors.Is(err, consumer.ErrFenced):
+		case !g.over:
 			g.end(order.Revoked)
+		case len(g.withdrawn) > 0:
+			// The next owner may have taken their records for duplicates.
+			g.count("fenced after a withdrawal")
+			g.call(push, func() error { return g.queue.push(g.withdrawn) }, func(error) { then() })
+			return
 		}
 		then()
 	})

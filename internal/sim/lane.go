@@ -17,10 +17,15 @@ type line struct {
 	ledger  *consumer.Ledger
 	size    int64
 
+	entry    consumer.Entry[*line]
 	order    order.Order
 	leasedAt time.Time
 	lost     bool
-	next     order.Transition
+	begun    bool
+	aside    bool // it waits for its chain
+	yielded  bool // the next of its chain may go
+	next     order.Settlement
+	unsent   bool // withdrawn: its offset stays uncommitted
 	flight   *flight
 }
 
@@ -33,13 +38,15 @@ type generation struct {
 	parts   []int32
 	ledgers map[int32]*consumer.Ledger
 
-	pending, ready, settling, spilling []*line
-	held                               []*line
-	admitting                          int
-	admittingBytes                     int64
-	fetching                           []bool        // by broker
-	hungry                             map[int32]int // 1: it got nothing although there was more
-	admits, settles, pushes            int           // calls under way
+	pending, settling, spilling []*line
+	ready                       *consumer.Line[*line]
+	held                        []*line
+	withdrawn                   []queued
+	admitting                   int
+	admittingBytes              int64
+	fetching                    []bool        // by broker
+	hungry                      map[int32]int // 1: it got nothing although there was more
+	admits, settles, pushes     int           // calls under way
 
 	waiting   bool // for a permit
 	late      int  // numbers the waits
@@ -65,6 +72,7 @@ const admitters, settlers = 2, 2
 func newGeneration(w *worker, number int, ps []consumer.Position) *generation {
 	g := &generation{
 		worker: w, id: w.owner(), number: number, gate: consumer.NewGate(w.limits, consumer.Learned{}), ledgers: map[int32]*consumer.Ledger{},
+		ready:    consumer.NewLine[*line](w.ordering, 1),
 		fetching: make([]bool, w.brokers), committed: map[int32]int64{}, hungry: map[int32]int{}, taking: true, working: true, writing: true,
 	}
 	g.gate.Assign(w.now, ps)
@@ -82,7 +90,7 @@ func (g *generation) pump() {
 	for i := range g.fetching {
 		g.fetch((first + i) % len(g.fetching))
 	}
-	for g.lives() && g.admits < admitters && g.taking && g.admitNext() {
+	for g.lives() && g.admits < g.admitters() && g.taking && g.admitNext() {
 	}
 	g.dispatch()
 	for g.lives() && g.settles < settlers && g.writing && len(g.settling) > 0 {
@@ -94,6 +102,14 @@ func (g *generation) pump() {
 	if g.lives() && !g.taking && g.admits == 0 && len(g.held) == 0 && !slices.Contains(g.fetching, true) {
 		g.close()
 	}
+}
+
+// admitters is how many batches may be admitted at once: with an ordering, what is admitted must line up as it was read.
+func (g *generation) admitters() int {
+	if g.ordering != consumer.Unordered && g.options.Bug != AdmitTogether {
+		return 1
+	}
+	return admitters
 }
 
 // lives reports whether the worker still is in this generation: each request may have been its last.
@@ -186,7 +202,7 @@ func (g *generation) drop() {
 
 // admitNext begins to admit a batch, if there is one and room for it.
 func (g *generation) admitNext() bool {
-	n := min(g.gate.Ahead(g.now)-len(g.ready)-g.admitting, g.batch, len(g.pending))
+	n := min(g.gate.Ahead(g.now)-g.ready.Ready()-g.admitting, g.batch, len(g.pending))
 	if n <= 0 {
 		return false
 	}
@@ -199,7 +215,7 @@ func (g *generation) admitNext() bool {
 	var buried, from []*line
 	var as []order.Admission
 	for _, l := range batch {
-		number, why, detail := consumer.Number{From: consumer.FromKey}.Of(&l.message)
+		number, why, detail := numberRule().Of(&l.message)
 		if why != order.NoReason {
 			dead = append(dead, order.DeadRecord{Route: route, Message: l.message, Reason: why, Detail: detail})
 			buried = append(buried, l)
@@ -279,7 +295,7 @@ func (g *generation) lineUp(from []*line, admitted []order.Admitted, closed []*l
 			l := from[i]
 			l.order, l.leasedAt = a.Order, leasedAt
 			g.held = append(g.held, l)
-			g.ready = append(g.ready, l)
+			g.enqueue(l)
 			continue
 		}
 		closed = append(closed, from[i])
@@ -291,24 +307,43 @@ func (g *generation) lineUp(from []*line, admitted []order.Admitted, closed []*l
 	}
 }
 
+// enqueue puts a new order in line; once nothing is taken any more it is withdrawn.
+func (g *generation) enqueue(l *line) {
+	if !g.taking {
+		g.withdraw(l)
+		return
+	}
+	l.entry = consumer.Entry[*line]{Value: l, Partition: l.message.Partition, Offset: l.message.Offset, Key: l.message.Key}
+	if !g.ready.Push(&l.entry) {
+		l.aside = true
+		g.gate.Aside(g.now, 1, l.size)
+	}
+}
+
+// yield lets the next of an order's chain go.
+func (g *generation) yield(l *line) {
+	l.yielded = true
+	if e := g.ready.Done(&l.entry); e != nil {
+		e.Value.aside = false
+		g.gate.Unstarted(g.now, 1, e.Value.size)
+	}
+}
+
+// withdraw lets go of an order that will not be sent.
+func (g *generation) withdraw(l *line) {
+	l.next, l.unsent = g.policy.Withdraw(&l.order, g.cause, g.now), true
+	g.settling = append(g.settling, l)
+}
+
 // dispatch gives ready orders a permit and sends them.
 func (g *generation) dispatch() {
-	for g.lives() && g.writing && len(g.ready) > 0 {
-		if !g.working {
-			l := g.ready[0]
-			g.ready = g.ready[1:]
-			g.settleLater(l, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.cause})
-			continue
-		}
-		if g.policy.Degrade == order.Hold && !g.breakerLets() {
+	for g.lives() && g.taking {
+		e, _ := g.ready.Peek(g.now)
+		if e == nil || g.policy.Degrade == order.Hold && !g.breakerLets() || !g.permit() {
 			return
 		}
-		if !g.permit() {
-			return
-		}
-		l := g.ready[0]
-		g.ready = g.ready[1:]
-		g.send(l)
+		g.ready.Take()
+		g.send(e.Value)
 	}
 }
 
@@ -353,6 +388,7 @@ func (g *generation) permit() bool {
 
 // send begins an attempt with the permit just taken.
 func (g *generation) send(l *line) {
+	l.begun = true
 	g.gate.Started(g.now, 1, l.size)
 	if l.lost || g.now.Sub(l.leasedAt) > g.lease-g.budget {
 		g.free++
@@ -361,21 +397,26 @@ func (g *generation) send(l *line) {
 		g.closed(l)
 		return
 	}
+	g.checker.turn(g, l)
 	l.flight = g.submit(l.order, func(a order.Answer) {
 		if g.over {
 			return
 		}
-		if a.Outcome == order.OutcomeRefused && g.policy.Degrade == order.Hold && g.working {
+		switch held := a.Outcome == order.OutcomeRefused && g.policy.Degrade == order.Hold; {
+		case held && g.taking:
+			l.begun = false
 			g.gate.Unstarted(g.now, 1, l.size)
-			g.ready = slices.Insert(g.ready, 0, l)
-			return
+			g.ready.Return(&l.entry, time.Time{})
+		case held, a.Outcome == order.OutcomeCancelled && !a.Sent:
+			g.withdraw(l)
+		default:
+			g.settleLater(l, a)
 		}
-		g.settleLater(l, a)
 	})
 }
 
 func (g *generation) settleLater(l *line, a order.Answer) {
-	l.next = g.afterAttempt(&l.order, a)
+	l.next = l.order.Settle(g.afterAttempt(&l.order, a))
 	g.settling = append(g.settling, l)
 }
 
@@ -387,7 +428,7 @@ func (g *generation) settleNext() {
 	g.settles++
 	ss := make([]order.Settlement, n)
 	for i, l := range batch {
-		ss[i] = l.order.Settle(l.next)
+		ss[i] = l.next
 	}
 	var done []order.Settled
 	wait := retryFirst
@@ -395,6 +436,11 @@ func (g *generation) settleNext() {
 	try = func() {
 		g.call(settle, func() (err error) {
 			done, err = g.store.Settle(context.Background(), g.id, ss)
+			for i := range done {
+				if batch[i].unsent && done[i] == order.Applied {
+					g.checker.withdrew(g, &ss[i])
+				}
+			}
 			return err
 		}, func(err error) {
 			if g.over {
@@ -412,6 +458,11 @@ func (g *generation) settleNext() {
 			}
 			g.settles--
 			for i, l := range batch {
+				if l.unsent {
+					g.withdrew(l)
+					continue
+				}
+				g.yield(l)
 				if done[i] == order.Applied && l.next.Phase == order.Replaying {
 					g.spilling = append(g.spilling, l)
 					continue
@@ -459,8 +510,20 @@ func (g *generation) pushNext() {
 	try()
 }
 
+// withdrew forgets an order that was withdrawn.
+func (g *generation) withdrew(l *line) {
+	g.count("withdrawn")
+	g.withdrawn = append(g.withdrawn, queued{id: l.order.ID, ready: g.now})
+	if l.begun || l.aside {
+		g.gate.Unstarted(g.now, 1, l.size)
+	}
+	g.gate.Dropped(g.now, 1, l.size)
+	g.held = slices.DeleteFunc(g.held, func(h *line) bool { return h == l })
+}
+
 // closed ends a record: it is settled and its memory is free.
 func (g *generation) closed(l *line) {
+	g.yield(l)
 	l.ledger.Close(l.message.Offset)
 	g.gate.Closed(g.now, l.size)
 	g.held = slices.DeleteFunc(g.held, func(h *line) bool { return h == l })

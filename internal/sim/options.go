@@ -23,10 +23,13 @@ const (
 	CommitBeforeSettle      // a record is closed in the ledger before it stands in the store
 	ResendWithoutLookup     // an unknown outcome goes straight to the replay queue
 	AckWithoutLease         // a settlement that came too late is written all the same
+	AdmitTogether           // with an ordering, batches are admitted at once and line up as they come
 )
 
 // Bugs lists them.
-func Bugs() []Bug { return []Bug{CommitBeforeSettle, ResendWithoutLookup, AckWithoutLease} }
+func Bugs() []Bug {
+	return []Bug{CommitBeforeSettle, ResendWithoutLookup, AckWithoutLease, AdmitTogether}
+}
 
 func (b Bug) String() string {
 	switch b {
@@ -38,6 +41,8 @@ func (b Bug) String() string {
 		return "resend without lookup"
 	case AckWithoutLease:
 		return "ack without lease"
+	case AdmitTogether:
+		return "admit together"
 	}
 	return fmt.Sprintf("Bug(%d)", int(b))
 }
@@ -53,6 +58,8 @@ func (b Bug) breaks() string {
 		return "I6"
 	case AckWithoutLease:
 		return "I2"
+	case AdmitTogether:
+		return inTurn
 	}
 	return ""
 }
@@ -69,11 +76,15 @@ type Report struct {
 
 // ViolationError is a broken invariant.
 type ViolationError struct {
-	Invariant string // I1 to I9
+	Invariant string // I1 to I9, or inTurn
 	Text      string
 }
 
 func (v *ViolationError) Error() string { return v.Invariant + ": " + v.Text }
+
+// inTurn is what an ordering promises: orders of a chain are sent one at a time by their reader, none before an earlier one
+// that may yet be read.
+const inTurn = "ordering"
 
 // numbers are what a seed chooses before it starts.
 type numbers struct {
@@ -94,8 +105,9 @@ type numbers struct {
 	retention              bool // whether the log loses its beginning now and then
 	requeue                bool // whether a person sends dead letters back
 
-	policy order.Policy
-	limits consumer.Limits
+	policy   order.Policy
+	limits   consumer.Limits
+	ordering consumer.Ordering
 }
 
 const (
@@ -141,6 +153,7 @@ func (s *world) choose() {
 		Degrade:        order.Degrade(s.rng.IntN(3)),
 		ReplayAttempts: 3 + s.rng.IntN(3), ReplayAttemptsTotal: 5 + s.rng.IntN(5),
 		RetryDelay: 200 * time.Millisecond, RetryDelayMax: 2 * time.Second, RetryAfterMax: 3 * time.Second,
+		Reread:          pick(2*time.Second, 8*time.Second),
 		ReplayPatience:  pick(1500*time.Millisecond, 4*time.Second),
 		CompensateAfter: pick(300*time.Millisecond, time.Second), CompensateAttempts: 3 + s.rng.IntN(6),
 		LookupDelay: 300 * time.Millisecond, LookupDelayMax: 2 * time.Second,
@@ -150,4 +163,5 @@ func (s *world) choose() {
 	n.limits = consumer.Limits{
 		PartitionBytes: 2048, Bytes: 2 * 2048 * int64(1+s.rng.IntN(6)), Records: 4 + s.rng.IntN(40), Permits: n.permits,
 	}
+	n.ordering = consumer.Ordering(s.rng.IntN(3))
 }

@@ -33,6 +33,9 @@ func (r *record) Admit(ctx context.Context, route, owner string, lease time.Dura
 		case order.New:
 			r.checker.lease(owner, a.Order)
 			r.checker.observe(ctx, as[i].Number)
+			if a.Order.Version > 1 {
+				r.count("taken back")
+			}
 		case order.Duplicate:
 			r.count("admitted again")
 		case order.Clash:

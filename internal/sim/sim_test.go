@@ -127,7 +127,7 @@ func mustOccur() []string {
 		out = append(out, "dead "+string(r))
 	}
 	return append(out,
-		"record", "duplicate", "clash", "undecodable", "hole", "lost", "gap", "fetched again", "fetch failed", "admitted again", "refused CIRCUIT_OPEN", "refused RATE_LIMITED", "hold", "permit late",
+		"record", "duplicate", "clash", "withdrawn", "taken back", "fenced after a withdrawal", "undecodable", "hole", "lost", "gap", "fetched again", "fetch failed", "admitted again", "refused CIRCUIT_OPEN", "refused RATE_LIMITED", "hold", "permit late",
 		"spill", "replay", "resend", "compensate", "rescue", "entry dropped", "claim lost", "claim brought back",
 		"queue away", "queue wiped", "queue entries lost", "queue mended", "queue full", "store away", "pause", "crash", "stop",
 		"rebalance", "rebalance without a member", "session lost", "commit fenced", "drain cut short", "settled too late",

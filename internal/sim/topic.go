@@ -75,21 +75,36 @@ func (t *topic) add(partition int) {
 	case roll < 0.15 && len(t.numbers) > 0:
 		n := t.numbers[t.rng.IntN(len(t.numbers))]
 		e.number, e.kind = n, repeated
-		e.message.Key, e.message.Value = []byte(n), t.values[n]
+		e.message.Headers, e.message.Value = numbered(n), t.values[n]
 	case roll < 0.20 && len(t.numbers) > 0:
 		n := t.numbers[t.rng.IntN(len(t.numbers))]
 		e.number, e.kind = n, clashing
-		e.message.Key = []byte(n)
+		e.message.Headers = numbered(n)
 	}
 	t.write(partition, e)
 }
 
 func (t *topic) fresh() *entry {
 	n := fmt.Sprintf("T-%d", 1001+len(t.all))
-	return &entry{number: n, message: order.Message{
-		Topic: "orders.in", Key: []byte(n), Value: fmt.Appendf(nil, `{"order_no":%q,"amount":%d}`, n, t.rng.IntN(9000)),
-		Headers: []order.Header{{Key: "trace", Value: []byte(n)}}, Time: t.now,
+	e := &entry{number: n, message: order.Message{
+		Topic: "orders.in", Value: fmt.Appendf(nil, `{"order_no":%q,"amount":%d}`, n, t.rng.IntN(9000)),
+		Headers: numbered(n), Time: t.now,
 	}}
+	if k := len(t.all) % 5; k > 0 { // some records have no key
+		e.message.Key = fmt.Appendf(nil, "k%d", k)
+	}
+	return e
+}
+
+// numberHeader carries the business number.
+const numberHeader = "no"
+
+func numbered(n string) []order.Header {
+	return []order.Header{{Key: numberHeader, Value: []byte(n)}, {Key: "trace", Value: []byte(n)}}
+}
+
+func numberRule() consumer.Number {
+	return consumer.Number{From: consumer.FromHeader, Header: numberHeader}
 }
 
 // garble makes a record unreadable, in one of the ways a record can be.
@@ -101,9 +116,9 @@ func (t *topic) garble(e *entry) *entry {
 	case 1:
 		e.message.Value = []byte{}
 	case 2:
-		e.message.Key = nil
+		e.message.Headers = nil
 	case 3:
-		e.message.Key = []byte("T-\x00")
+		e.message.Headers = numbered("T-\x00")
 	}
 	return e
 }

@@ -22,6 +22,10 @@ func admissions() map[string]func(*fixture) {
 		"RoutesDoNotShareNumbers":                              routesApart,
 		"TwoWorkersAdmitTheSameRecordsOnce":                    admitTogether,
 		"AnEmptyBatchIsNothing":                                emptyBatches,
+		"AWithdrawnOrderIsTakenBackByItsOwnRecord":             takenBack,
+		"AWithdrawnOrderIsADuplicateForOthers":                 notTakenBack,
+		"OnlyAWithdrawnOrderIsTakenBack":                       onlyWithdrawn,
+		"TwoReadersTakeAnOrderBackOnce":                        takenBackOnce,
 	}
 }
 
@@ -267,5 +271,121 @@ func emptyBatches(f *fixture) {
 	f.must(f.s.Bury(f.Context(), nil))
 	if n := len(admitted) + len(settled) + len(begun) + len(renewed) + len(claimed); n != 0 {
 		f.Errorf("%d answers to nothing", n)
+	}
+}
+
+// withdraw lets go of an order that was never sent.
+func (f *fixture) withdraw(o order.Order) order.Order {
+	f.Helper()
+	p := order.Policy{Reread: hour}
+	got, err := f.s.Settle(f.Context(), "w1", []order.Settlement{p.Withdraw(&o, order.Revoked, time.Now())})
+	f.must(err)
+	if got[0] != order.Applied {
+		f.Fatalf("withdrawal: %d, want Applied", got[0])
+	}
+	return f.view(o.Number).Order
+}
+
+func takenBack(f *fixture) {
+	a, b := f.admission("T-1", "v"), f.admission("T-2", "v")
+	born := f.admitOne(a).Order
+	f.admitOne(b)
+	was := f.withdraw(born)
+	f.stands(was, order.Processing, order.Replaying, 2)
+	f.counts(was, 0, 0, 0, 0)
+	if !order.Withdrawn(&was) {
+		f.Errorf("%+v does not count as withdrawn", was)
+	}
+	got, err := f.s.Admit(f.Context(), f.route, "w2", hour, []order.Admission{b, a})
+	f.must(err)
+	if got[0].Kind != order.Duplicate || got[1].Kind != order.New {
+		f.Fatalf("kinds %d and %d, want Duplicate and New", got[0].Kind, got[1].Kind)
+	}
+	o := got[1].Order
+	if !born.Fresh || !o.Fresh || o.ID != born.ID || o.Number != "T-1" || o.Route != f.route {
+		f.Errorf("taken back: %+v", o)
+	}
+	f.sameMessage(o.Message, a.Message)
+	if d := o.AdmittedAt.Sub(was.AdmittedAt); d < -time.Second || d > time.Second {
+		f.Errorf("admitted %s, before the withdrawal %s", o.AdmittedAt, was.AdmittedAt)
+	}
+	if until := time.Until(o.Due); until < hour-time.Minute || until > hour+time.Minute {
+		f.Errorf("lease ends in %s, want an hour", until)
+	}
+	v := f.view("T-1")
+	for _, o := range []order.Order{o, v.Order} {
+		f.stands(o, order.Processing, order.InFlight, 3)
+		f.counts(o, 1, 1, 0, 0)
+		if o.Outcome != order.NoOutcome || o.Reason != order.NoReason {
+			f.Errorf("outcome %s reason %q of an order that was never sent", o.Outcome, o.Reason)
+		}
+	}
+	if v.Owner != "w2" || len(v.History) != 0 {
+		f.Errorf("owner %q, history %v", v.Owner, v.History)
+	}
+	if late := f.settle(born, succeeded()); late != order.Stale {
+		f.Errorf("who withdrew it may settle it: %d", late)
+	}
+	f.move(o, succeeded())
+}
+
+func notTakenBack(f *fixture) {
+	first := f.admission("T-1", "v")
+	f.withdraw(f.admitOne(first).Order)
+	for _, again := range []order.Admission{f.admission("T-1", "v"), first, f.admission("T-1", "w")} {
+		if again.Message.Offset == first.Message.Offset {
+			again.Message.Topic = "orders.out"
+		}
+		if got := f.admitOne(again); got.Kind == order.New {
+			f.Errorf("a record at %s/%d took back an order that is not its own", again.Message.Topic, again.Message.Offset)
+		}
+	}
+	f.stands(f.view("T-1").Order, order.Processing, order.Replaying, 2)
+	both := []order.Admission{f.admission("T-1", "v"), first}
+	got, err := f.s.Admit(f.Context(), f.route, "w2", hour, both)
+	f.must(err)
+	if got[0].Kind != order.Duplicate || got[1].Kind != order.New {
+		f.Errorf("kinds %d and %d, want Duplicate and New", got[0].Kind, got[1].Kind)
+	}
+}
+
+func onlyWithdrawn(f *fixture) {
+	for i, t := range []order.Transition{
+		{State: order.Processing, Phase: order.Replaying, Outcome: order.OutcomeRefused, Reason: order.CircuitOpen, Due: time.Now().Add(hour)},
+		{State: order.Processing, Phase: order.Replaying, Outcome: order.OutcomeCancelled, AttemptsTotal: 1, Due: time.Now().Add(hour)},
+		{State: order.Processing, Phase: order.Unknown, Outcome: order.OutcomeCancelled, Due: time.Now().Add(hour)},
+		succeeded(),
+	} {
+		a := f.admission(fmt.Sprint("T-", i), "v")
+		f.move(f.admitOne(a).Order, t)
+		if got := f.admitOne(a); got.Kind != order.Duplicate {
+			f.Errorf("%s/%s %s with %d attempts: kind %d, want Duplicate", t.State, t.Phase, t.Outcome, t.AttemptsTotal, got.Kind)
+		}
+	}
+}
+
+func takenBackOnce(f *fixture) {
+	a := f.admission("T-1", "v")
+	f.withdraw(f.admitOne(a).Order)
+	kinds := make([]order.AdmitKind, 8)
+	var readers sync.WaitGroup
+	for i := range kinds {
+		readers.Go(func() {
+			if got, err := f.s.Admit(f.Context(), f.route, fmt.Sprint("r", i), hour, []order.Admission{a}); err != nil {
+				f.Error(err)
+			} else {
+				kinds[i] = got[0].Kind
+			}
+		})
+	}
+	readers.Wait()
+	won := 0
+	for _, k := range kinds {
+		if k == order.New {
+			won++
+		}
+	}
+	if won != 1 {
+		f.Errorf("%d readers took the order back, want 1", won)
 	}
 }
