@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -36,6 +37,7 @@ const (
 type bench struct {
 	*rig.Servers
 
+	dir     string    // for what a run writes
 	command string    // path
 	log     io.Writer // takes what the workers print
 	stub    *downstream
@@ -85,12 +87,11 @@ func run(ctx context.Context) (err error) {
 	if b.Servers, err = rig.Open(ctx, setup); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "spillway-overload-")
-	if err != nil {
+	if b.dir, err = os.MkdirTemp("", "spillway-overload-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if b.command, err = build(ctx, dir); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	if b.command, err = build(ctx, b.dir); err != nil {
 		return err
 	}
 	var results []report.Result
@@ -147,11 +148,12 @@ routes:
 
 // work starts the worker on a topic and a database; more are settings of the route.
 func (b *bench) work(ctx context.Context, topic string, d *rig.Database, timeout time.Duration, more string) (*worker, error) {
-	path, remove, err := rig.SettingsFile(fmt.Sprintf(settings, b.Kafka, b.Redis, topic, d.URL, topic, topic, more, b.stub.url, timeout))
-	if err != nil {
+	// It stays while the worker runs, which looks whether it changes.
+	path := filepath.Join(b.dir, topic+".yaml")
+	text := fmt.Sprintf(settings, b.Kafka, b.Redis, topic, d.URL, topic, topic, more, b.stub.url, timeout)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	defer remove()
 	p, err := start("worker", b.log, exec.Command(b.command, "worker", "-c", path))
 	if err != nil {
 		return nil, err
