@@ -113,6 +113,12 @@ func parent(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	// The broker's first group waits for its topic of offsets to be made, and its first fetches for its code to be compiled.
+	for _, c := range field {
+		if _, err := send(ctx, o, c, topicOf(servers, sizes[0]), -1); err != nil {
+			return fmt.Errorf("%s, before anything is measured: %w", c.name, err)
+		}
+	}
 	m := measures{}
 	for round := range o.rounds {
 		for at := range sizes {

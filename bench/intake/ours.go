@@ -30,10 +30,11 @@ func startOurs(ctx context.Context, to target, t *tally) (client, error) {
 	return client{ended, func() float64 { return counter(registry, "spillway_kafka_fetches_total") }}, nil
 }
 
-// What the feed grants, as a worker's gate does by default: see routes[].prefetch in docs/settings.md.
+// What the feed grants: a worker's ceiling and largest grant by default (routes[].prefetch in docs/settings.md), and
+// little to a partition that was read to its end, so that there is room to listen to all of them.
 const (
 	grantBytes = 1 << 20
-	idleBytes  = 64 << 10 // to a partition that was read to its end
+	idleBytes  = 32 << 10
 	allBytes   = 64 << 20 // of all grants that are out; a fetch may bring twice its grant
 )
 
