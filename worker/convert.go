@@ -85,6 +85,7 @@ func rateConfig(r *config.Route) rate.Config {
 	return rate.Config{
 		Limit: float64(r.Rate.Limit), Burst: r.Rate.Burst, Replay: float64(r.Replay.Rate), Compensate: float64(r.Compensate.Rate),
 		LiveShare: s.Live.Share(), ReplayShare: s.Replay.Share(), Tenant: float64(r.Rate.Tenant.Limit), Tenants: r.Rate.Tenant.Max,
+		Shared: r.Rate.Fleet > 0,
 	}
 }
 

@@ -37,6 +37,7 @@ type route struct {
 	scanner   *compensator.Scanner
 	rates     *rate.Limiter
 	permits   *permit.Pool
+	shared    shared
 	breakers  [2]*breaker.Breaker // in the order of endpoints
 	attempter *attempt.Attempter
 	m         *routeMetrics

@@ -21,6 +21,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/notify"
 	"spillway/internal/postgres"
+	"spillway/internal/quota"
 	"spillway/internal/redis"
 	"spillway/order"
 )
@@ -57,6 +58,7 @@ type Worker struct {
 	redis  *redis.Client
 	routes []*route
 	sharer *fleet.Sharer
+	quotas *quota.Sharer
 	health *health
 	listen net.Listener
 
@@ -119,6 +121,9 @@ func (w *Worker) open(ctx context.Context) (err error) {
 	w.sharer, err = fleet.New(fleet.Config{Worker: w.owner}, w.redis.Breakers(),
 		func() []*breaker.Breaker { return shared }, w.opts.Logger)
 	if err != nil {
+		return err
+	}
+	if err := w.shareQuotas(); err != nil {
 		return err
 	}
 	w.listen, err = (&net.ListenConfig{}).Listen(ctx, "tcp", w.cfg.HTTP.Listen)
@@ -213,6 +218,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	server.Go(func() error { w.watch(serving); return nil })
 	server.Go(func() error { return w.sharer.Run(serving) })
+	server.Go(func() error { return w.quotas.Run(serving) }) // which gives back what was allotted: after the last call
 	server.Go(func() error { return w.notifier.Run(serving) })
 
 	parts, working := errgroup.WithContext(ctx)

@@ -34,6 +34,8 @@ type Pacer interface {
 type Level interface {
 	Free(lane order.Lane) int
 	Limit() int
+	// Leased reports whether a call that has its permit may begin at now: not after the end of a lease of the fleet's.
+	Leased(now time.Time) bool
 }
 
 // Config is the numbers of an attempter. The deadlines of the two calls must be set.
@@ -99,6 +101,9 @@ func (a *Attempter) SubmitHolding(ctx context.Context, lane order.Lane, o *order
 	if left := min(o.Due.Sub(start), o.Due.Round(0).Sub(start.Round(0))); !o.Due.IsZero() && left < a.cfg.Submit {
 		// The lease could be over before the call is: somebody else may look the order up and send it meanwhile.
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded}
+	}
+	if !a.Leased(start) { // the process stood still between the permit and here
+		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.BulkheadFull}
 	}
 	permit, ok := a.allow(a.submit, lane, start)
 	if !ok {
@@ -176,6 +181,9 @@ func (a *Attempter) Lookup(ctx context.Context, lane order.Lane, o *order.Order)
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}
 	start := time.Now()
+	if !a.Leased(start) {
+		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeCancelled, Reason: order.BulkheadFull}
+	}
 	permit, ok := a.allow(a.lookup, lane, start)
 	if !ok {
 		return order.Finding{Verdict: order.VerdictRefused, Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}

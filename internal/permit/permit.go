@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"spillway/order"
 )
@@ -89,6 +90,7 @@ type Pool struct {
 	mu        sync.Mutex // guards what follows
 	cfg       Config     // its Limit is the one set last, above the cap or not
 	cap       int        // below 0: none
+	until     time.Time  // the end of the cap, after which it is 0; zero: there is none
 	limit     int        // the one that counts
 	guarantee [order.Lanes]int
 
@@ -97,6 +99,7 @@ type Pool struct {
 	waiting int
 	tickets uint64
 	high    int
+	peak    int // since Use was asked last
 }
 
 // lane is what one lane holds and who waits in it, in the order they came.
@@ -149,10 +152,7 @@ func (p *Pool) SetLimit(n int) {
 // SetCap sets what the limit may not exceed whatever was configured: a worker's part of what a fleet shares. 0 means that
 // nobody gets a permit; below 0, such as NoCap, there is no cap.
 func (p *Pool) SetCap(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cap = max(n, NoCap)
-	p.resize()
+	p.Lease(n, time.Time{})
 }
 
 // TryAcquire takes an idle permit if there is one. It never overtakes a waiter, because nobody waits while a permit is
@@ -162,6 +162,7 @@ func (p *Pool) TryAcquire(l order.Lane) bool {
 		return false
 	}
 	p.mu.Lock()
+	p.look()
 	ok := p.inUse < p.limit
 	if ok {
 		p.take(l)
@@ -180,6 +181,7 @@ func (p *Pool) Acquire(ctx context.Context, l order.Lane) error {
 		return err
 	}
 	p.mu.Lock()
+	p.look()
 	if p.inUse < p.limit {
 		p.take(l)
 		p.mu.Unlock()
@@ -223,6 +225,7 @@ func (p *Pool) Keep(l order.Lane) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.look()
 	if p.lanes[l].inUse > 0 && p.inUse <= p.limit && !p.claimed(l) {
 		return true
 	}
@@ -324,7 +327,7 @@ func (p *Pool) resize() {
 func (p *Pool) take(l order.Lane) {
 	p.inUse++
 	p.lanes[l].inUse++
-	p.high = max(p.high, p.inUse)
+	p.high, p.peak = max(p.high, p.inUse), max(p.peak, p.inUse)
 }
 
 // giveBack counts a permit as idle and hands it to the waiter it is owed to, unless the limit has shrunk below what is in
@@ -335,6 +338,7 @@ func (p *Pool) giveBack(l order.Lane) {
 	}
 	p.lanes[l].inUse--
 	p.inUse--
+	p.look()
 	p.serve()
 }
 

@@ -49,7 +49,7 @@ func (s *Breakers) keys(key breaker.Key) breakerKeys {
 
 // Exchange implements fleet.Store.
 func (s *Breakers) Exchange(ctx context.Context, worker string, reports []fleet.Report) ([]fleet.View, error) {
-	cmds, err := s.each(ctx, "breaker_exchange", len(reports), func(i int) ([]string, []any, error) {
+	cmds, err := s.client.each(ctx, "breaker_exchange", len(reports), func(i int) ([]string, []any, error) {
 		r := &reports[i]
 		k := s.keys(r.Key)
 		forget := max(forgetMember, 2*(r.Lease+r.Deadline))
@@ -78,7 +78,7 @@ func (s *Breakers) Exchange(ctx context.Context, worker string, reports []fleet.
 
 // Move implements fleet.Store.
 func (s *Breakers) Move(ctx context.Context, moves []fleet.Move) ([]bool, error) {
-	cmds, err := s.each(ctx, "breaker_move", len(moves), func(i int) ([]string, []any, error) {
+	cmds, err := s.client.each(ctx, "breaker_move", len(moves), func(i int) ([]string, []any, error) {
 		m := &moves[i]
 		k := s.keys(m.Key)
 		body, err := json.Marshal(bodyOf(m.Record))
@@ -111,7 +111,7 @@ func (s *Breakers) Move(ctx context.Context, moves []fleet.Move) ([]bool, error)
 
 // Look implements fleet.Store.
 func (s *Breakers) Look(ctx context.Context, keys []breaker.Key) ([]fleet.View, error) {
-	cmds, err := s.each(ctx, "breaker_look", len(keys), func(i int) ([]string, []any, error) {
+	cmds, err := s.client.each(ctx, "breaker_look", len(keys), func(i int) ([]string, []any, error) {
 		k := s.keys(keys[i])
 		return []string{k.record, k.members}, nil, nil
 	})
@@ -149,33 +149,6 @@ func (s *Breakers) Audit(ctx context.Context, key breaker.Key, n int) ([]fleet.N
 		notes[i].At = time.UnixMilli(ms).UTC()
 	}
 	return notes, nil
-}
-
-// each runs a script n times in one round trip. A server that does not know the script is given it and asked again: no
-// script of breakers minds being run twice.
-func (s *Breakers) each(ctx context.Context, name string, n int, call func(i int) ([]string, []any, error)) ([]*redis.Cmd, error) {
-	if n == 0 {
-		return nil, nil
-	}
-	script := s.client.script[name]
-	for loaded := false; ; loaded = true {
-		pipe := s.client.db.Pipeline()
-		cmds := make([]*redis.Cmd, n)
-		for i := range cmds {
-			keys, args, err := call(i)
-			if err != nil {
-				return nil, err
-			}
-			cmds[i] = script.EvalSha(ctx, pipe, keys, args...)
-		}
-		_, err := pipe.Exec(ctx)
-		if err == nil || loaded || !redis.HasErrorPrefix(err, "NOSCRIPT") {
-			return cmds, err
-		}
-		if err := script.Load(ctx, s.client.db).Err(); err != nil {
-			return nil, err
-		}
-	}
 }
 
 // recordBody is a Record without its epoch and its times, which the server keeps apart.

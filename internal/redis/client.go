@@ -121,6 +121,33 @@ func (c *Client) run(ctx context.Context, name string, keys []string, args ...an
 	return c.script[name].Run(ctx, c.db, keys, args...)
 }
 
+// each runs a script n times in one round trip. A server that does not know the script is given it and asked again, so the
+// script must not mind being run twice.
+func (c *Client) each(ctx context.Context, name string, n int, call func(i int) ([]string, []any, error)) ([]*redis.Cmd, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	script := c.script[name]
+	for loaded := false; ; loaded = true {
+		pipe := c.db.Pipeline()
+		cmds := make([]*redis.Cmd, n)
+		for i := range cmds {
+			keys, args, err := call(i)
+			if err != nil {
+				return nil, err
+			}
+			cmds[i] = script.EvalSha(ctx, pipe, keys, args...)
+		}
+		_, err := pipe.Exec(ctx)
+		if err == nil || loaded || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return cmds, err
+		}
+		if err := script.Load(ctx, c.db).Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // parseURL reads a URL into options. Errors name the part that is wrong, never its text: a mistyped URL may have the
 // password anywhere.
 func parseURL(text string) (*redis.Options, error) {
