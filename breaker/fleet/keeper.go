@@ -29,6 +29,8 @@ type keeper struct {
 	idleSince time.Time
 	gaveUp    int // times a slot was given back unused under this record
 
+	restless bool // the breaker was not closed when last looked at
+
 	turn, of int       // of the ramp's steps
 	until    time.Time // when the word of the latest exchange ends
 	settled  time.Time // by when the others have spoken again, after a gap in this worker's exchanges
@@ -38,6 +40,7 @@ type keeper struct {
 func (k *keeper) report(now time.Time, lease time.Duration, leaving bool) Report {
 	giveBack := leaving || k.slots > 0 && k.others && now.Sub(k.idleSince) >= holdSlot<<min(k.gaveUp, holdDoublings)
 	e := k.b.EvidenceAt(now, giveBack)
+	k.restless = e.State != breaker.Closed
 	if n := e.Half.Samples; e.Probing > 0 || n != k.probes {
 		k.probes, k.idleSince, k.gaveUp = n, now, 0
 	} else if giveBack {
