@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"spillway/order"
@@ -197,6 +198,9 @@ func (g *generation) begin(now time.Time, w *work) {
 // long as the permit may be kept. From the end of one call to the begin of the next nobody has to be woken.
 func (g *generation) carry(working context.Context, w *work) {
 	for w != nil {
+		if w.first == nil {
+			g.retries.earn()
+		}
 		a := g.attempt.SubmitHolding(working, order.LaneLive, &w.order)
 		g.mu.Lock()
 		g.flying--
@@ -216,6 +220,8 @@ func (g *generation) answered(w *work, a order.Answer) {
 		}
 		g.m.outcome(a)
 		g.unsent(w)
+	case a.Outcome == order.OutcomeNotSent && g.retry(w, &a):
+		g.m.outcome(a)
 	case a.Outcome == order.OutcomeCancelled && !a.Sent && g.isClosed():
 		g.m.outcome(a)
 		g.unsent(w)
@@ -234,12 +240,41 @@ func (g *generation) isClosed() bool {
 func (g *generation) putBack(w *work) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.returnLocked(w, time.Time{})
+}
+
+// retry returns an order to the line of which nothing left this machine, once, if the budget allows: the second attempt
+// goes through rate, permit and breaker as the first did. It is the only place that tries anything again at once.
+func (g *generation) retry(w *work, a *order.Answer) bool {
+	if w.first != nil || g.cfg.RetryBudget <= 0 {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	if !g.retries.spend() {
+		g.m.retries.WithLabelValues("over_budget").Inc()
+		return false
+	}
+	if !g.cfg.Policy.Retry(&w.order) {
+		return false
+	}
+	g.m.retries.WithLabelValues("made").Inc()
+	w.first = a
+	jitter := time.Duration(rand.Float64() * float64(g.cfg.RetryDelay) / 5) //nolint:gosec // jitter
+	return g.returnLocked(w, time.Now().Add(g.cfg.RetryDelay+jitter))
+}
+
+// returnLocked puts an order back in line, not to run before a time. False means that the line is closed. The lock is held.
+func (g *generation) returnLocked(w *work, notBefore time.Time) bool {
 	if g.closed {
 		return false
 	}
 	w.begun = false
 	g.gate.Unstarted(time.Now(), 1, w.size)
-	g.line.Return(&w.entry, time.Time{})
+	g.line.Return(&w.entry, notBefore)
 	g.dispatch.set()
 	return true
 }

@@ -70,11 +70,12 @@ type work struct {
 	order    order.Order
 	ledger   *Ledger
 	size     int64
-	leasedAt time.Time // when the lease was asked for: its end is at least this plus Config.Lease
-	lost     bool      // guarded by generation.mu, as what follows
-	yielded  bool      // the next of its chain may run
-	begun    bool      // it has had a permit, and is not in line again
-	aside    bool      // it waits for its chain
+	leasedAt time.Time     // when the lease was asked for: its end is at least this plus Config.Lease
+	first    *order.Answer // of the attempt that is being retried; nil before
+	lost     bool          // guarded by generation.mu, as what follows
+	yielded  bool          // the next of its chain may run
+	begun    bool          // it has had a permit, and is not in line again
+	aside    bool          // it waits for its chain
 }
 
 // settling is a work whose outcome is known and not written yet.
@@ -191,6 +192,11 @@ func (g *generation) unsent(w *work) {
 	p := g.parts[w.order.Message.Partition]
 	again := p != nil && p.ledger == w.ledger
 	g.mu.Unlock()
+	if w.first != nil { // it was tried: that is written down
+		w.order.AttemptsTotal--
+		g.settleLater(w, *w.first)
+		return
+	}
 	if !again {
 		g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()})
 		return

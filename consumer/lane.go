@@ -74,8 +74,11 @@ type Config struct {
 	// called often, with locks held, and must return at once.
 	PermitLimit func() int
 
-	PermitWait time.Duration // without a permit for this long, the partitions pause; default 20 ms
-	Lease      time.Duration // of an order's row; default 30 s
+	PermitWait  time.Duration // without a permit for this long, the partitions pause; default 20 ms
+	Lease       time.Duration // of an order's row; default 30 s
+	RetryBudget float64       // retries of NOT_SENT for each first attempt, 0 to 1; 0: none
+	RetryDelay  time.Duration // before such a retry; a fifth is added at random
+
 	CallBudget time.Duration // the longest a call may take: an order whose lease has less left is not sent
 	Drain      time.Duration // from the end of a generation to the last commit; default 5 s
 	Commit     time.Duration // between commits; default 500 ms
@@ -132,6 +135,7 @@ type Lane struct {
 	m       *metrics
 	now     *atomic.Pointer[generation] // the generation being served, nil between two
 	wait    atomic.Int64                // Config.PermitWait, which may change
+	retries *retryBudget
 	// stopping tells the worker's own stop from the end of a generation.
 	stopping atomic.Bool
 
@@ -176,7 +180,8 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 		cfg.Trace = func(Step, string) {}
 	}
 	l := &Lane{
-		cfg: cfg, group: group, store: store, attempt: attempt, replay: replay,
+		retries: newRetryBudget(cfg.RetryBudget),
+		cfg:     cfg, group: group, store: store, attempt: attempt, replay: replay,
 		now: &atomic.Pointer[generation]{}, limits: cfg.Limits,
 	}
 	l.wait.Store(int64(cfg.PermitWait))

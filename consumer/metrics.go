@@ -14,6 +14,7 @@ type metrics struct {
 	buried       *prometheus.CounterVec
 	spilled      prometheus.Counter
 	withdrawn    prometheus.Counter
+	retries      *prometheus.CounterVec
 	tombstones   prometheus.Counter
 	conflicts    prometheus.Counter
 	lost         prometheus.Counter
@@ -50,6 +51,7 @@ func newMetrics(route string, reg prometheus.Registerer, level func() Status) *m
 		buried:       vec("undeliverable_records_total", "Records that could not become orders.", "reason"),
 		spilled:      counter("spilled_orders_total", "Orders put into the replay queue by the live lane."),
 		withdrawn:    counter("withdrawn_orders_total", "Orders handed back unsent when their partition went away; they are read again."),
+		retries:      vec("retries_total", "Attempts of which nothing left this machine, by what became of their retry.", "result"),
 		tombstones:   counter("skipped_tombstones_total", "Records without a value that the route skips."),
 		conflicts:    counter("conflicts_total", "Late answers that contradict a final state."),
 		lost:         counter("lost_leases_total", "Orders whose lease ran out before they were settled."),

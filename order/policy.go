@@ -89,6 +89,17 @@ func (p Policy) AfterAttempt(o *Order, a Answer, now time.Time, jitter float64) 
 	return t
 }
 
+// Retry counts a second attempt that follows a NOT_SENT one without going through the replay queue. It reports false, and
+// changes nothing, where the bound on all attempts leaves none. The record says so once that attempt is settled: until then
+// it counts one attempt, and not more than one can have reached the service.
+func (p Policy) Retry(o *Order) bool {
+	if o.AttemptsTotal >= p.ReplayAttemptsTotal {
+		return false
+	}
+	o.AttemptsTotal++ // and one more against the cap, from which NOT_SENT takes one off
+	return true
+}
+
 // Withdraw is the settlement of an order that was admitted and never sent by a reader whose time is over: it is as if it
 // had never been tried. Its record's offset must stay uncommitted: whoever reads it next takes the order back when
 // admitting it, so that it is sent in its turn. The scanner brings it into the replay queue if nobody does within Reread.

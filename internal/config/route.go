@@ -20,6 +20,7 @@ type Route struct {
 	Prefetch   Prefetch      `yaml:"prefetch" hot:"true" help:"What may be read ahead."`
 	Downstream Downstream    `yaml:"downstream" help:"The service that takes the orders."`
 	Breaker    Breaker       `yaml:"breaker" help:"When to stop calling a service that is ill."`
+	Retry      Retry         `yaml:"retry" help:"A second attempt at once, where nothing of the first left this machine."`
 	Replay     Replay        `yaml:"replay" help:"Orders to be sent later."`
 	Compensate Compensate    `yaml:"compensate" help:"Orders whose outcome is unknown: looked up before anything is sent again."`
 }
@@ -78,6 +79,12 @@ type Prefetch struct {
 	Bytes          Size `yaml:"bytes" default:"64MiB" min:"64KiB" max:"16GiB" help:"Ceiling on the memory of everything read and not yet done, all partitions together."`
 	PartitionBytes Size `yaml:"partition_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"What one fetch asks for of one partition; it may bring up to twice as much. A larger record is read all the same."`
 	Records        int  `yaml:"records" default:"5000" min:"1" max:"10000000" help:"Nothing more is read while so many records wait for a permit."`
+}
+
+// Retry is the second attempt after one of which nothing was sent: connection refused, no route, no name.
+type Retry struct {
+	Budget Percent       `yaml:"budget" default:"5%" min:"0%" max:"100%" help:"Such attempts for every hundred first ones; beyond it, and with 0% always, the order goes into the replay queue."`
+	Delay  time.Duration `yaml:"delay" default:"50ms" min:"1ms" max:"1s" help:"Wait before it, without a permit."`
 }
 
 // Replay is the route's replay queue.

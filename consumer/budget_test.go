@@ -1,0 +1,155 @@
+package consumer
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"spillway/order"
+)
+
+func TestRetryBudgetIsAShareOfTheFirstAttempts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		share        float64
+		burst, after int // retries at the start, and after 1,000 first attempts beside them
+	}{
+		{0, 0, 0}, {0.05, 5, 50}, {0.001, 1, 1}, {1, 100, 1000}, {-1, 0, 0}, {7, 100, 1000},
+	} {
+		b := newRetryBudget(c.share)
+		spent := 0
+		for b.spend() {
+			spent++
+		}
+		if spent != c.burst {
+			t.Errorf("share %v: %d retries at once, want %d", c.share, spent, c.burst)
+		}
+		spent = 0
+		for range 1000 {
+			b.earn()
+			if b.spend() {
+				spent++
+			}
+		}
+		if spent != c.after {
+			t.Errorf("share %v: %d retries of 1000, want %d", c.share, spent, c.after)
+		}
+		for range 1_000_000 {
+			b.earn()
+		}
+		spent = 0
+		for b.spend() {
+			spent++
+		}
+		if spent != c.burst {
+			t.Errorf("share %v: %d retries saved up by a million calls, want %d", c.share, spent, c.burst)
+		}
+	}
+}
+
+// notSent answers NOT_SENT to the first attempts of orders, and notes when each was made.
+type notSent struct {
+	first func(o *order.Order) bool // whether this one's first attempt fails
+
+	mu    sync.Mutex
+	at    map[string][]time.Time
+	total map[string]int // attempts as the last one was counted
+}
+
+func (n *notSent) answer(o *order.Order) order.Answer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at[o.Number] = append(n.at[o.Number], time.Now())
+	n.total[o.Number] = o.AttemptsTotal
+	if len(n.at[o.Number]) == 1 && n.first(o) {
+		return order.Answer{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed}
+	}
+	return order.Answer{Outcome: order.OutcomeSucceeded}
+}
+
+func startNotSent(t *testing.T, records int64, first func(*order.Order) bool) (*bench, *notSent) {
+	t.Helper()
+	n := &notSent{first: first, at: map[string][]time.Time{}, total: map[string]int{}}
+	a := newAttempter(5, 0, order.Answer{})
+	a.answer = n.answer
+	b := startLane(t, records, a, func(c *Config) { c.RetryBudget, c.RetryDelay = 0.05, 50*time.Millisecond })
+	return b, n
+}
+
+func TestLaneTriesAgainOnceWhatNeverLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, n := startNotSent(t, 100, func(o *order.Order) bool { return o.Message.Offset%33 == 0 })
+		time.Sleep(5 * time.Second)
+		for number, at := range n.at {
+			if len(at) == 2 {
+				if wait := at[1].Sub(at[0]); wait < 50*time.Millisecond || wait > 61*time.Millisecond {
+					t.Errorf("%s was tried again after %s, want 50 ms and up to a fifth", number, wait)
+				}
+				if n.total[number] != 2 {
+					t.Errorf("%s: the second attempt counts %d", number, n.total[number])
+				}
+			}
+		}
+		if got := b.store.count(order.Succeeded, order.NoPhase); got != 100 {
+			t.Errorf("%d succeeded, want 100", got)
+		}
+		if items, _ := b.replay.seen(); items != 0 {
+			t.Errorf("%d went into the replay queue", items)
+		}
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestLaneSpillsWhatTheRetryBudgetHasNoRoomFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const records = 2000
+		b, n := startNotSent(t, records, func(*order.Order) bool { return true }) // the service is away
+		time.Sleep(10 * time.Second)
+		again := 0
+		for number, at := range n.at {
+			again += len(at) - 1
+			if len(at) > 2 {
+				t.Errorf("%s was tried %d times", number, len(at))
+			}
+		}
+		if want := 5 + records/20; again > want || again < want-5 {
+			t.Errorf("%d retries of %d first attempts, want at most %d", again, records, want)
+		}
+		if items, _ := b.replay.seen(); items != records-again {
+			t.Errorf("%d in the replay queue, want the %d that were not tried again", items, records-again)
+		}
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// What waits for its retry when the partition goes was tried: it is not withdrawn, the attempt stays counted.
+func TestLaneSpillsWhatWaitsForARetryAtTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &notSent{first: func(*order.Order) bool { return true }, at: map[string][]time.Time{}, total: map[string]int{}}
+		a := newAttempter(5, 0, order.Answer{})
+		a.answer = n.answer
+		b := startLane(t, 3, a, func(c *Config) { c.RetryBudget, c.RetryDelay = 1, time.Hour })
+		time.Sleep(time.Second)
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		b.store.mu.Lock()
+		defer b.store.mu.Unlock()
+		for number, row := range b.store.rows {
+			if row.Phase != order.Replaying || row.AttemptsTotal != 1 || row.Outcome != order.OutcomeNotSent {
+				t.Errorf("%s: %+v, want REPLAYING with one attempt NOT_SENT", number, row)
+			}
+		}
+		if items, _ := b.replay.seen(); items != 3 {
+			t.Errorf("%d in the replay queue, want 3", items)
+		}
+	})
+}
