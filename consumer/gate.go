@@ -65,8 +65,9 @@ type Gate struct {
 	order  []int32 // the assigned partitions
 	turn   int     // counts requests
 	asks   []*ask  // under way
-	due    turnOf
-	missed bool // somebody was refused for another reason than that enough is waiting
+	due    turnOf  // among those that were refused because enough is waiting
+	short  turnOf  // because the ceiling was reached
+	missed bool    // somebody was refused for another reason than that enough is waiting
 
 	reserved int64 // by requests under way
 	held     int64
@@ -123,7 +124,7 @@ func (g *Gate) Assign(now time.Time, ps []Position) {
 		g.parts[p.Partition] = &gatePart{id: p.Partition, next: p.Offset, highWater: -1}
 		g.order = append(g.order, p.Partition)
 	}
-	g.reserved, g.asks, g.due = 0, nil, turnOf{}
+	g.reserved, g.asks, g.due, g.short = 0, nil, turnOf{}, turnOf{}
 	g.setHold(HoldPermits, false)
 	g.setHold(HoldRate, false)
 	g.account(now)

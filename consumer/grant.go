@@ -53,21 +53,26 @@ func (p *gatePart) behind() bool { return p.highWater > p.next && !p.dry }
 // ago first, for what it lacks to its high mark. They share it evenly, as few of them as get what one legal record needs; where that is more
 // than the line lacks, one of them gets what it lacks: it is the first of its request, so that the broker sends its first batch whole.
 // All others, read to their end as far as is known, are listened to in the same request, or by one of their own. They share what one
-// legal record needs.
+// legal record needs, or less.
 func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	defer g.account(now)
-	budget := g.budget()
-	if g.missed = g.shut() || budget < 2*leastGrant; g.missed {
+	first := g.sort(candidates)
+	if first == nil {
 		return grants
 	}
-	g.sort(candidates)
-	if len(g.behind)+len(g.quiet) == 0 {
+	if g.missed = g.shut(); g.missed {
+		return grants
+	}
+	budget := g.budget()
+	if g.missed = budget < 2*leastGrant || g.short.goesBefore(now, first); g.missed {
+		g.short.wants(first)
 		return grants
 	}
 	room := int64(0)
 	if len(g.behind) > 0 {
-		if room = min(g.room(now), mostRequest, budget/2); room <= 0 || g.yields(now) {
-			g.wantsTurn(g.behind[0])
+		first = g.behind[0]
+		if room = min(g.room(now), mostRequest, budget/2); room <= 0 || g.waiting > 0 && g.due.goesBefore(now, first) {
+			g.due.wants(first)
 			return grants
 		}
 	}
@@ -82,7 +87,7 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 		budget -= 2 * room
 	}
 	if n := min(int64(len(g.quiet)), budget/(2*leastGrant)); n > 0 {
-		share := max(min(g.limits.PartitionBytes, budget/2)/n, leastGrant)
+		share := max(min(g.limits.PartitionBytes, slowBytes, budget/2)/n, leastGrant)
 		for _, p := range g.quiet[:n] {
 			p.chosen = false
 			grants = g.grant(grants, p, a, share)
@@ -103,9 +108,10 @@ func (g *Gate) grant(grants []Grant, p *gatePart, a *ask, bytes int64) []Grant {
 	return append(grants, Grant{Partition: p.id, Offset: p.next, Bytes: int32(bytes)}) //nolint:gosec // at most mostRequest or PartitionBytes
 }
 
-// sort puts the candidates that may be asked into behind and quiet, whoever was asked longest ago first. The order
-// holds whatever that of the candidates, and however the plans of several brokers interleave.
-func (g *Gate) sort(candidates []int32) {
+// sort puts the candidates that may be asked into behind and quiet, whoever was asked longest ago first, and returns the
+// very first, nil where there is none. The order holds whatever that of the candidates, and however the plans of several
+// brokers interleave.
+func (g *Gate) sort(candidates []int32) (first *gatePart) {
 	g.behind, g.quiet = g.behind[:0], g.quiet[:0]
 	for _, id := range candidates {
 		switch p := g.parts[id]; {
@@ -119,6 +125,12 @@ func (g *Gate) sort(candidates []int32) {
 	earlier := func(a, b *gatePart) int { return cmp.Compare(a.asked, b.asked) }
 	slices.SortStableFunc(g.behind, earlier)
 	slices.SortStableFunc(g.quiet, earlier)
+	for _, line := range [][]*gatePart{g.behind, g.quiet} {
+		if len(line) > 0 && (first == nil || line[0].asked < first.asked) {
+			first = line[0]
+		}
+	}
+	return first
 }
 
 // shut reports whether nothing may be asked for, whatever its size.
@@ -196,35 +208,34 @@ func (g *Gate) Target(now time.Time) int64 {
 	return high
 }
 
-// turnOf is whose turn it is among partitions of different brokers.
+// turnOf is whose turn it is among the partitions of different brokers, of those that were refused.
 type turnOf struct {
 	part  *gatePart
 	since time.Time // somebody gave way to it; zero while nobody had to
 }
 
-// wantsTurn notes that a partition could not be asked because the line had no room.
-func (g *Gate) wantsTurn(p *gatePart) {
-	if g.due.part == nil || p.asked < g.due.part.asked {
-		g.due = turnOf{part: p}
+// wants notes that a partition was refused.
+func (d *turnOf) wants(p *gatePart) {
+	if d.part == nil || p.asked < d.part.asked {
+		*d = turnOf{part: p}
 	}
 }
 
-// yields reports whether the request that is being planned gives way to one of another broker, whose first partition was asked longer
-// ago and found no room before. It does so for a moment only, for that broker may be gone.
-func (g *Gate) yields(now time.Time) bool {
-	due := &g.due
-	if g.waiting == 0 || due.part == nil || due.part == g.behind[0] || due.part.ask != nil || due.part.asked >= g.behind[0].asked ||
-		g.parts[due.part.id] != due.part || !due.part.behind() || due.part.full {
-		g.due = turnOf{}
+// goesBefore reports whether a request whose first partition this is gives way to one of another broker, with one that was
+// asked longer ago. All that were refused come back at once when there is room, in any order. It gives way for a moment
+// only, for that broker may be gone.
+func (d *turnOf) goesBefore(now time.Time, first *gatePart) bool {
+	if d.part == nil || d.part.asked >= first.asked || d.part.ask != nil || d.part.full {
+		*d = turnOf{}
 		return false
 	}
-	if due.since.IsZero() {
-		due.since = now
+	if d.since.IsZero() {
+		d.since = now
 	}
-	if now.Sub(due.since) < yieldFor {
+	if now.Sub(d.since) < yieldFor {
 		return true
 	}
-	g.due = turnOf{}
+	*d = turnOf{}
 	return false
 }
 

@@ -205,7 +205,41 @@ func TestGateKeepsWhatItLearntForTheNextAssignment(t *testing.T) {
 	}
 }
 
-// fleet is partitions of several brokers under one gate, asked in an order that is drawn.
+// The loop whose request is over plans again before those that it wakes: under a ceiling for two requests the third broker was never asked.
+func TestGateListensToEveryBrokerUnderATightCeiling(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(5)
+	g.SetLimits(epoch, Limits{Bytes: 4 * mib, PartitionBytes: mib, Records: 5000, Permits: 50})
+	asked := make([]int, len(ids))
+	plan := func(now time.Time, k int) []Grant {
+		grants := g.Plan(now, ids[k:k+1], nil)
+		asked[k] += len(grants)
+		return grants
+	}
+	out := map[int][]Grant{}
+	for i := range 200 {
+		now := at(float64(i) / 2)
+		k := i % len(ids)
+		for _, gr := range out[k] {
+			g.Released(now, gr)
+		}
+		delete(out, k)
+		for j := range ids { // k comes first
+			if at := (k + j) % len(ids); out[at] == nil {
+				if grants := plan(now, at); grants != nil {
+					out[at] = grants
+				}
+			}
+		}
+	}
+	for k, n := range asked {
+		if n < 10 {
+			t.Fatalf("requests by broker %v: broker %d was left out", asked, k)
+		}
+	}
+}
+
+// brokers is partitions of several brokers under one gate, asked in an order that is drawn.
 type brokers struct {
 	g     *Gate
 	of    [][]int32
