@@ -74,10 +74,11 @@ type Gate struct {
 	waiting  int64 // bytes
 	queued   int   // records waiting
 
-	lateAt time.Time  // when a permit or the rate was last waited for longer than permits.wait
-	awaits Constraint // what the next order waits for: permits, rate or none
-	holds  [holdReasons]bool
-	pauses uint64
+	late     [holdReasons]bool // what did not come within permits.wait, the last time it was asked for: permits, rate
+	pausedAt time.Time         // when that paused the partitions last
+	awaits   Constraint        // what the next order waits for: permits, rate or none
+	holds    [holdReasons]bool
+	pauses   uint64
 
 	binding       binding
 	behind, quiet []*gatePart // of the plan under way, reused
@@ -125,8 +126,10 @@ func (g *Gate) Assign(now time.Time, ps []Position) {
 		g.order = append(g.order, p.Partition)
 	}
 	g.reserved, g.asks, g.due, g.short = 0, nil, turnOf{}, turnOf{}
-	g.setHold(HoldPermits, false)
-	g.setHold(HoldRate, false)
+	for _, why := range []HoldReason{HoldPermits, HoldRate} {
+		g.late[why] = false
+		g.setHold(why, false)
+	}
 	g.account(now)
 }
 
@@ -189,22 +192,36 @@ func (g *Gate) Permit(now time.Time, late bool) { g.waited(now, HoldPermits, lat
 // Rate says how the last wait for the rate limit went: late when no order might be sent within permits.wait.
 func (g *Gate) Rate(now time.Time, late bool) { g.waited(now, HoldRate, late) }
 
-// waited pauses the partitions when the next order waited too long, unless the line is below its low mark already.
 func (g *Gate) waited(now time.Time, why HoldReason, late bool) {
-	if late {
-		g.lateAt, g.awaits = now, constraintOf(why)
-		if g.queued > 0 {
+	if g.late[why] = late; late {
+		g.awaits = constraintOf(why)
+	}
+	g.pauseLate(now)
+	g.relax(now)
+	g.account(now)
+}
+
+// pauseLate pauses the partitions while an order waits too long, unless the line is below its low mark already. A pause comes
+// a while after the one before at the earliest: with a service of few and long calls each order waits too long, and the low
+// mark alone keeps more from coming.
+func (g *Gate) pauseLate(now time.Time) {
+	for _, why := range []HoldReason{HoldPermits, HoldRate} {
+		if !g.late[why] || g.holds[why] || now.Sub(g.pausedAt) < pauseApart || g.queued == 0 {
+			continue
+		}
+		if low, _ := g.marks(now); g.waiting >= low {
+			g.pausedAt = now
 			g.setHold(why, true)
 		}
 	}
-	g.relax(now)
-	g.account(now)
 }
 
 // Awaits says what the next order that could be sent waits for now: [ConstraintPermits], [ConstraintRate], or
 // [ConstraintNone] where there is none or it can be sent at once. Telling it the same twice changes nothing.
 func (g *Gate) Awaits(now time.Time, what Constraint) {
-	g.awaits = what
+	if g.awaits = what; what == ConstraintNone {
+		g.late[HoldPermits], g.late[HoldRate] = false, false
+	}
 	g.account(now)
 }
 

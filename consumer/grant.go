@@ -13,8 +13,9 @@ const (
 	mostLead    = 2 * time.Second        // Limits.Horizon where none is given
 	refill      = 100 * time.Millisecond // work that one request brings at a high rate: some ten requests a second
 	slowRefill  = 2 * time.Second        // and at a low rate, up to slowBytes: a broker sends whole batches, often read in vain
-	slowBytes   = 256 << 10              // while permits come in time; while they are late, and so a pause goes with each request, Bytes/8
-	mostRequest = 8 << 20                // what one request asks for at most: its response is held in memory beside the records
+	slowBytes   = 256 << 10
+	pauseApart  = 4 * time.Second // from one pause for want of permits or rate to the next: 15 a minute at most
+	mostRequest = 8 << 20         // what one request asks for at most: its response is held in memory beside the records
 	leastGrant  = 1 << 10
 	lateAsk     = 500 * time.Millisecond // a request that takes longer is not counted on
 	yieldFor    = 20 * time.Millisecond  // how long a request waits for another broker's whose turn it is
@@ -26,6 +27,7 @@ type ask struct {
 	at       time.Time
 	reserved int64 // of the ceiling, less what it has brought
 	expected int64 // bytes that partitions known to have records will bring
+	possible int64 // bytes that the others may bring
 	open     int   // grants not given back
 	measured bool
 }
@@ -52,10 +54,11 @@ func (p *gatePart) behind() bool { return p.highWater > p.next && !p.dry }
 // Partitions that are known to have records are asked once the line is below its low mark, whoever was asked longest
 // ago first, for what it lacks to its high mark. They share it evenly, as few of them as get what one legal record needs; where that is more
 // than the line lacks, one of them gets what it lacks: it is the first of its request, so that the broker sends its first batch whole.
-// All others, read to their end as far as is known, are listened to in the same request, or by one of their own. They share what one
-// legal record needs, or less.
+// All others, read to their end as far as is known, are listened to in the same request, or by one of their own. They
+// share what the line lacks beside that.
 func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	defer g.account(now)
+	g.pauseLate(now)
 	first := g.sort(candidates)
 	if first == nil {
 		return grants
@@ -87,11 +90,12 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 		budget -= 2 * room
 	}
 	if n := min(int64(len(g.quiet)), budget/(2*leastGrant)); n > 0 {
-		share := max(min(g.limits.PartitionBytes, slowBytes, budget/2)/n, leastGrant)
+		share := max(min(g.quietRoom(now, room), budget/2)/n, leastGrant)
 		for _, p := range g.quiet[:n] {
 			p.chosen = false
 			grants = g.grant(grants, p, a, share)
 		}
+		a.possible = share * n
 	}
 	a.reserved += g.limits.PartitionBytes
 	g.reserved += a.reserved
@@ -152,6 +156,16 @@ func (g *Gate) room(now time.Time) int64 {
 	return max(min(high-have, records), leastGrant)
 }
 
+// quietRoom is how many bytes the partitions of a request that are read to their end may bring, for the case that many are
+// written to at once: what the line lacks beside all that is under way, the least grants in any case.
+func (g *Gate) quietRoom(now time.Time, asked int64) int64 {
+	room := g.Target(now) - g.waiting - g.expected(now) - asked
+	for _, a := range g.asks {
+		room -= a.possible
+	}
+	return min(max(room, 0), g.limits.PartitionBytes, slowBytes)
+}
+
 // expected is what requests under way will bring. One that takes too long is not counted on: a broker that hangs must not
 // keep the others from being asked.
 func (g *Gate) expected(now time.Time) (sum int64) {
@@ -170,11 +184,7 @@ func (g *Gate) marks(now time.Time) (low, high int64) {
 	lasts := func(d time.Duration) int64 { return int64(perSecond * d.Seconds()) }
 	permits := int64(float64(g.limits.Permits) * g.recordBytes())
 	low = min(max(lasts(g.lead()), permits), g.limits.Bytes/4)
-	slow := int64(slowBytes)
-	if now.Sub(g.lateAt) < slowRefill {
-		slow = max(slow, g.limits.Bytes/8)
-	}
-	step := max(lasts(refill), min(lasts(slowRefill), slow), permits, leastGrant)
+	step := max(lasts(refill), min(lasts(slowRefill), slowBytes), permits, leastGrant)
 	return low, min(low+step, g.limits.Bytes/2)
 }
 
