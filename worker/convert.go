@@ -74,10 +74,25 @@ func limitsConfig(r *config.Route) consumer.Limits {
 	}
 }
 
+// mostPermits is how many permits there may be until the settings change.
+func mostPermits(r *config.Route) int {
+	if r.Permits.Mode == config.PermitsEnforce {
+		return r.Permits.Max
+	}
+	return r.Permits.Limit
+}
+
 func permitConfig(r *config.Route) permit.Config {
-	s := r.Permits.Shares
+	s, mode := r.Permits.Shares, permit.Fixed
+	switch r.Permits.Mode {
+	case config.PermitsObserve:
+		mode = permit.Observe
+	case config.PermitsEnforce:
+		mode = permit.Enforce
+	}
 	return permit.Config{
-		Limit: r.Permits.Limit, Live: s.Live.Share(), Replay: s.Replay.Share(), Compensate: s.Compensate.Share(),
+		Limit: r.Permits.Limit, Mode: mode, Min: r.Permits.Min, Max: r.Permits.Max,
+		Live: s.Live.Share(), Replay: s.Replay.Share(), Compensate: s.Compensate.Share(),
 	}
 }
 
@@ -146,7 +161,7 @@ func orOff(v float64) float64 {
 func downstreamConfig(r *config.Route) (downstream.Config, error) {
 	d := r.Downstream
 	c := downstream.Config{
-		URL: d.URL.Reveal(), MaxConns: r.Permits.Limit, MaxAnswer: int(d.MaxAnswer), BearerToken: d.BearerToken.Reveal(),
+		URL: d.URL.Reveal(), MaxConns: mostPermits(r), MaxAnswer: int(d.MaxAnswer), BearerToken: d.BearerToken.Reveal(),
 		Headers: headers(d.Headers),
 		Submit: downstream.Request{
 			Method: d.Submit.Method, Path: d.Submit.Path, Headers: headers(d.Submit.Headers),

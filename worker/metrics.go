@@ -43,8 +43,11 @@ func newRouteMetrics(route string, reg prometheus.Registerer, permits *permit.Po
 	}
 	reg.MustRegister(m.took, m.moved, m.processing, m.oldest, m.dead)
 	reg.MustRegister(
-		prometheus.NewGaugeFunc(gauge("permits", "Permits of the route in this worker."),
+		prometheus.NewGaugeFunc(gauge("permits", "Permits of the route in this worker: the limit in force."),
 			func() float64 { return float64(permits.Limit()) }),
+		prometheus.NewGaugeFunc(gauge("permits_adaptive",
+			"Limit of permits that was learnt, in force with mode enforce alone; with mode fixed the configured one."),
+			func() float64 { return float64(permits.Adaptive()) }),
 		prometheus.NewGaugeFunc(gauge("permits_high_water", "Most permits ever in use at once."),
 			func() float64 { return float64(permits.HighWater()) }))
 	for _, lane := range []order.Lane{order.LaneLive, order.LaneReplay, order.LaneCompensate} {

@@ -179,7 +179,7 @@ func (r *route) mayTake(cfg *config.Route) error {
 // take gives the route's parts their new numbers. mayTake has let them pass.
 func (r *route) take(cfg *config.Route) {
 	if r.service != nil {
-		r.service.Grow(cfg.Permits.Limit) // before there are as many calls
+		r.service.Grow(mostPermits(cfg)) // before there are as many calls
 	}
 	_ = r.permits.Configure(permitConfig(cfg)) // what could be wrong was checked
 	r.lane.SetPermitWait(cfg.Permits.Wait)

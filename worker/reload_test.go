@@ -128,7 +128,7 @@ func TestReloadAppliesAllOfTheHotSettingsAndLogsEach(t *testing.T) {
 	}
 	for _, want := range []string{
 		"setting=routes.a.permits.limit old=5 new=3", "setting=routes.b.permits.limit old=6 new=60", "setting=log.level old=info new=debug",
-		fmt.Sprintf("changed=3 fingerprint=%012x", cfg.Fingerprint()),
+		fmt.Sprintf("changed=5 fingerprint=%012x", cfg.Fingerprint()),
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, out)

@@ -36,6 +36,8 @@ type Level interface {
 	Limit() int
 	// Leased reports whether a call that has its permit may begin at now: not after the end of a lease of the fleet's.
 	Leased(now time.Time) bool
+	// Learn is told how a submit went, while its permit is held.
+	Learn(began, ended time.Time, outcome order.Outcome, reason order.Reason)
 }
 
 // Config is the numbers of an attempter. The deadlines of the two calls must be set.
@@ -124,6 +126,9 @@ func (a *Attempter) SubmitHolding(ctx context.Context, lane order.Lane, o *order
 		})
 	}
 	a.submit.DoneAt(start.Add(answer.Took), permit, showed)
+	if !answer.OneInstance {
+		a.Learn(start, start.Add(answer.Took), answer.Outcome, answer.Reason)
+	}
 	a.observe(lane, answer.Outcome, answer.Took)
 	return answer
 }

@@ -138,6 +138,7 @@ func (l *loader) once(seen map[string]string, value, path, name string) {
 func (l *loader) checkRoute(path string, r *Route) {
 	l.checkNumber(join(path, "number"), &r.Number)
 	l.checkTenants(join(path, "rate.tenant"), &r.Rate.Tenant)
+	l.checkPermits(join(path, "permits"), &r.Permits)
 	p := join(path, "permits.shares")
 	sum := r.Permits.Shares.Live + r.Permits.Shares.Replay + r.Permits.Shares.Compensate
 	l.rule(sum > 99.999 && sum < 100.001, join(p, "live"),
@@ -151,6 +152,13 @@ func (l *loader) checkRoute(path string, r *Route) {
 	l.checkDownstream(join(path, "downstream"), &r.Downstream)
 	l.checkBreaker(path, r)
 	l.checkAgain(path, r)
+}
+
+// checkPermits looks at the bounds between which the limit is adapted.
+func (l *loader) checkPermits(path string, p *Permits) {
+	limit := join(path, "limit")
+	l.rule(p.Min <= p.Limit, join(path, "min"), "is more than limit "+l.stands(limit), fmt.Sprintf("at most %d", p.Limit), limit)
+	l.rule(p.Max >= p.Limit, join(path, "max"), "is less than limit "+l.stands(limit), fmt.Sprintf("at least %d", p.Limit), limit)
 }
 
 func (l *loader) checkNumber(path string, n *Number) {

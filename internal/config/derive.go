@@ -16,6 +16,8 @@ func (l *loader) derive() {
 func (l *loader) deriveRoute(path string, r *Route) {
 	derived(l, path, "group", &r.Group, "spillway-"+r.Name)
 
+	derived(l, join(path, "permits"), "max", &r.Permits.Max, min(4*r.Permits.Limit, 10_000))
+
 	d, p := &r.Downstream, join(path, "downstream")
 	derived(l, p, "lookup_timeout", &d.LookupTimeout, d.Timeout)
 	derived(l, p, "slow", &d.Slow, d.Timeout/2)

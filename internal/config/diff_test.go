@@ -40,7 +40,8 @@ func TestDiffNamesEverySettingThatDiffersAndWhetherItIsHot(t *testing.T) {
 				route, "\n    permits: {limit: 20, wait: 5ms, shares: {live: 60%, replay: 30%}}\n    prefetch: {bytes: 16MiB, partition_bytes: 2MiB, records: 99}" + route,
 			},
 			want: []string{
-				"routes.wallet.permits.limit: 5 → 20 (hot)", "routes.wallet.permits.wait: 20ms → 5ms (hot)",
+				"routes.wallet.permits.limit: 5 → 20 (hot)", "routes.wallet.permits.max: 20 → 80 (hot)",
+				"routes.wallet.permits.wait: 20ms → 5ms (hot)",
 				"routes.wallet.permits.shares.live: 70% → 60% (hot)", "routes.wallet.permits.shares.replay: 20% → 30% (hot)",
 				"routes.wallet.prefetch.bytes: 8MiB → 16MiB (hot)", "routes.wallet.prefetch.partition_bytes: 1MiB → 2MiB (hot)",
 				"routes.wallet.prefetch.records: 100 → 99 (hot)",

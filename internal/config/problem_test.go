@@ -52,7 +52,7 @@ func TestValuesThatCouldMeanSomethingElseAreRefused(t *testing.T) {
 		{`permits: {wait: ""}`, "16:21: " + wait + "is empty; " + waitForm + "; leave the key out for the default"},
 		{"permits: {wait: ~}", "16:21: " + wait + "is empty; " + waitForm + "; leave the key out for the default"},
 		{"permits: {wait: [5s]}", "16:21: " + wait + "is a list; " + waitForm},
-		{"permits: {wiat: 5s}", "16:15: permits.wiat: is not a setting; did you mean wait?; accepted: limit, wait, fleet or shares"},
+		{"permits: {wiat: 5s}", "16:15: permits.wiat: is not a setting; did you mean wait?; accepted: limit, mode, min, max, wait, fleet or shares"},
 		{"permits: {wait: 5s, wait: 6s}", "16:25: permits.wait: is given twice, first on line 16; accepted: each key once"},
 		{"permits: {limit: 0}", "16:22: permits.limit: 0 is too small; accepted: a whole number, 1 to 10000"},
 		{"permits: {limit: 0x10}", "16:22: permits.limit: 0x10 is not a whole number; accepted: a whole number, 1 to 10000"},
@@ -277,7 +277,7 @@ routes:
 		"spillway.yaml:10:10: log.level: loud is not known; accepted: debug, info, warn or error",
 		`spillway.yaml:13:12: routes.wallet.topic: "orders in" is no topic's name; accepted: 1 to 249 of a-z A-Z 0-9 . _ -`,
 		"spillway.yaml:15:13: routes.wallet.permits.wait: 250 has no unit; "+waitForm,
-		"spillway.yaml:16:7: routes.wallet.permits.wiat: is not a setting; did you mean wait?; accepted: limit, wait, fleet or shares",
+		"spillway.yaml:16:7: routes.wallet.permits.wiat: is not a setting; did you mean wait?; accepted: limit, mode, min, max, wait, fleet or shares",
 		"spillway.yaml:19:16: routes.wallet.downstream.timeout: 10s is not shorter than breaker.window 10s (the default); accepted: less than 10s",
 		"spillway.yaml:21:22: routes.wallet.downstream.lookup.path: /pay does not hold {number}, nor does a header; accepted: a path that names the order, such as /orders/{number}",
 		"spillway.yaml:22:33: routes.wallet.breaker.probes_in_flight: 60 is too large; accepted: a whole number, 1 to 16")

@@ -39,9 +39,19 @@ type Number struct {
 	Pointer string `yaml:"pointer" form:"a JSON pointer such as /order_no" example:"/order_no" help:"Member to take it from, with from: value."`
 }
 
+// Whether the limit of permits is adapted.
+const (
+	PermitsFixed   = "fixed"
+	PermitsObserve = "observe"
+	PermitsEnforce = "enforce"
+)
+
 // Permits bounds the calls in flight.
 type Permits struct {
-	Limit  int           `yaml:"limit" default:"50" min:"1" max:"10000" hot:"true" help:"Calls in flight at once."`
+	Limit  int           `yaml:"limit" default:"50" min:"1" max:"10000" hot:"true" help:"Calls in flight at once; with another mode than fixed, to begin with."`
+	Mode   string        `yaml:"mode" default:"fixed" accept:"fixed|observe|enforce" hot:"true" help:"Whether the limit is adapted to what the service takes, between min and max: not, computed and shown, or in force."`
+	Min    int           `yaml:"min" default:"1" min:"1" max:"10000" hot:"true" help:"Lowest limit that is adapted to; at most limit."`
+	Max    int           `yaml:"max" derive:"4 x limit, at most 10000" example:"200" min:"1" max:"10000" hot:"true" help:"Highest limit that is adapted to; at least limit."`
 	Wait   time.Duration `yaml:"wait" default:"20ms" min:"1ms" max:"1m" hot:"true" help:"Time without a free permit after which the partitions pause."`
 	Fleet  int           `yaml:"fleet" default:"0" min:"0" max:"1000000" help:"Calls in flight at once of all workers together, never exceeded; kept through Redis, and without Redis the worker holds after a few seconds. 0 is no such bound."`
 	Shares Shares        `yaml:"shares" hot:"true" help:"Guaranteed parts of the limit; idle permits are lent. They add up to 100%."`

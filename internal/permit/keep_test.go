@@ -85,7 +85,7 @@ func TestKeepGivesBackWhatALowerLimitHasNoRoomFor(t *testing.T) {
 	for range 3 {
 		p.TryAcquire(order.LaneLive)
 	}
-	p.SetLimit(2)
+	p.setLimit(2)
 	if p.Keep(order.LaneLive) || p.InUse() != 2 {
 		t.Errorf("%d in use under a limit of 2", p.InUse())
 	}

@@ -4,9 +4,9 @@
 // guarantee is the order in which released permits are handed on: first to a lane that waits below its share, then to
 // whoever has waited longest. A permit is never idle while somebody waits.
 //
-// The limit moves while the pool is in use: [Pool.Configure] and [Pool.SetLimit] set it, [Pool.SetCap] holds it below
-// what a fleet has to share, and the smaller of the two counts. A limit that shrinks takes no permit away: it hands none
-// out until enough have come back. One that grows serves those who wait, in their order.
+// The limit moves while the pool is in use: [Pool.Configure] sets it, calls that end may adapt it (see [Pool.Learn]),
+// [Pool.SetCap] holds it below what a fleet has to share, and the smallest counts. A limit that shrinks takes no permit
+// away: it hands none out until enough have come back. One that grows serves those who wait, in their order.
 //
 // The guarantee is for those who wait in Acquire. TryAcquire never waits and so is never owed anything: it takes an
 // idle permit or none.
@@ -28,8 +28,12 @@ const maxLimit = 100_000
 
 // Config holds the numbers of a pool.
 type Config struct {
-	// Limit is how many permits there are, 1 to 100000. It has no default.
+	// Limit is how many permits there are, 1 to 100000. It has no default. Where it is adapted it is where that starts.
 	Limit int
+	// Mode says whether the limit is adapted to the service, between Min and Max: 1 <= Min <= Limit <= Max <= 100000. In the
+	// default, Fixed, the two count for nothing.
+	Mode     Mode
+	Min, Max int
 	// Live, Replay and Compensate are the guaranteed shares of the lanes as fractions of Limit, each 0 to 1 and
 	// together at most 1. All zero stands for 0.7, 0.2 and 0.1. From a limit of 3 on each lane is guaranteed at least
 	// one permit; below that there are no guarantees and the lanes are served in the order they came.
@@ -41,6 +45,18 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.Limit < 1 || c.Limit > maxLimit {
 		errs = append(errs, fmt.Errorf("permits: Limit is %d, accepted: 1 to %d", c.Limit, maxLimit))
+	}
+	switch c.Mode {
+	case Fixed:
+	case Observe, Enforce:
+		if c.Min < 1 || c.Min > c.Limit {
+			errs = append(errs, fmt.Errorf("permits: Min is %d, accepted: 1 to Limit %d", c.Min, c.Limit))
+		}
+		if c.Max < c.Limit || c.Max > maxLimit {
+			errs = append(errs, fmt.Errorf("permits: Max is %d, accepted: Limit %d to %d", c.Max, c.Limit, maxLimit))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("permits: Mode is %d, accepted: Fixed, Observe or Enforce", c.Mode))
 	}
 	for _, f := range []struct {
 		name  string
@@ -87,8 +103,10 @@ func (c Config) guarantees(limit int) (g [order.Lanes]int) {
 // Pool is the permits of one route. It is safe for concurrent use and starts no goroutine. A lane outside the closed
 // set of order.Lane is never given a permit.
 type Pool struct {
+	learner
+
 	mu        sync.Mutex // guards what follows
-	cfg       Config     // its Limit is the one set last, above the cap or not
+	cfg       Config     // its Limit is the one set or learnt last, above the cap or not
 	cap       int        // below 0: none
 	until     time.Time  // the end of the cap, after which it is 0; zero: there is none
 	limit     int        // the one that counts
@@ -123,29 +141,29 @@ const NoCap = -1
 // one in range, so that a pool always works.
 func New(cfg Config) *Pool {
 	cfg.Limit = clamp(cfg.Limit)
-	p := &Pool{cfg: cfg, cap: NoCap}
-	p.resize()
+	p := &Pool{cap: NoCap}
+	p.configure(cfg)
 	return p
 }
 
-// Configure sets limit and shares anew, and leaves the cap. Permits in use stay counted; see the package on a limit that
-// moves. The error names each number out of its bounds, and then nothing has changed.
+// Configure sets everything anew but the cap. Permits in use stay counted; see the package on a limit that moves. What was
+// learnt is kept, within the new bounds, unless Limit or Mode changed: then it starts over from Limit. The error names
+// each number out of its bounds, and then nothing has changed.
 func (p *Pool) Configure(cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cfg = cfg
-	p.resize()
+	p.configure(cfg)
 	return nil
 }
 
-// SetLimit sets the limit alone, for whoever adapts it: 1 to 100000, others are brought to the nearest.
-func (p *Pool) SetLimit(n int) {
+func (p *Pool) configure(cfg Config) {
+	p.learner.mu.Lock()
+	defer p.learner.mu.Unlock()
+	limit := p.learner.configure(cfg)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.cfg.Limit = clamp(n)
+	p.cfg, p.cfg.Limit = cfg, limit
 	p.resize()
 }
 

@@ -58,7 +58,7 @@ func TestGrowingLimitServesThoseWhoWaitInTheirOrder(t *testing.T) {
 				t.Errorf("served %v, want l1, r1 and c1", *got)
 			}
 		}
-		p.SetLimit(7)
+		p.setLimit(7)
 		synctest.Wait()
 		if len(*got) != 5 || p.Waiting() != 0 {
 			t.Errorf("served %v", *got)
@@ -73,7 +73,7 @@ func TestCapHoldsTheLimitDownWhateverIsConfigured(t *testing.T) {
 	if err := p.Configure(Config{Limit: 20}); err != nil {
 		t.Fatal(err)
 	}
-	p.SetLimit(30)
+	p.setLimit(30)
 	if p.Limit() != 4 || p.Guarantee(order.LaneLive) != 2 {
 		t.Errorf("limit %d, live is owed %d, want 4 and 2", p.Limit(), p.Guarantee(order.LaneLive))
 	}
@@ -81,7 +81,7 @@ func TestCapHoldsTheLimitDownWhateverIsConfigured(t *testing.T) {
 	if p.Limit() != 30 || p.Guarantee(order.LaneLive) != 21 {
 		t.Errorf("limit %d, live is owed %d, want 30 and 21", p.Limit(), p.Guarantee(order.LaneLive))
 	}
-	p.SetLimit(3)
+	p.setLimit(3)
 	p.SetCap(5)
 	if p.Limit() != 3 {
 		t.Errorf("limit %d, want 3: the cap only lowers", p.Limit())
@@ -125,16 +125,12 @@ func TestRefusedConfigurationChangesNothing(t *testing.T) {
 	if p.Limit() != 10 || p.Guarantee(order.LaneLive) != 7 {
 		t.Errorf("limit %d, live is owed %d, want 10 and 7 as before", p.Limit(), p.Guarantee(order.LaneLive))
 	}
-	p.SetLimit(0)
-	if p.Limit() != 1 {
-		t.Errorf("limit %d, want 1, the nearest that may be", p.Limit())
-	}
 }
 
 func TestMovingTheLimitAllocatesNothing(t *testing.T) { //nolint:paralleltest // it counts the allocations of the whole process
 	p := New(Config{Limit: 50})
 	n := testing.AllocsPerRun(1000, func() {
-		p.SetLimit(40)
+		p.setLimit(40)
 		p.SetCap(30)
 		p.SetCap(NoCap)
 	})
@@ -158,7 +154,7 @@ func TestPoolHoldsWhileTheLimitMovesUnderStress(t *testing.T) {
 				return
 			default:
 				p.SetCap(rnd.IntN(10) - 1)
-				p.SetLimit(1 + rnd.IntN(8))
+				p.setLimit(1 + rnd.IntN(8))
 			}
 		}
 	})

@@ -135,7 +135,7 @@ func (r *rule) resize(t *testing.T, b byte) {
 		r.p.SetCap(r.cap)
 	case 6:
 		r.cfg.Limit = 1 + n
-		r.p.SetLimit(r.cfg.Limit)
+		r.p.setLimit(r.cfg.Limit)
 	case 7:
 		r.cfg = Config{Limit: 1 + n, Live: 0.5, Replay: 0.1 * float64(b%3), Compensate: 0.3}
 		if err := r.p.Configure(r.cfg); err != nil {
