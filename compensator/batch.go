@@ -90,7 +90,7 @@ func (b *batch) rescue(ctx context.Context) {
 	}
 	bounded, cancel = context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
-	_, err = b.store.Renew(bounded, b.cfg.Owner, b.policy.ReplayPatience, leases)
+	_, err = b.store.Renew(bounded, b.cfg.Owner, b.policy.Load().ReplayPatience, leases)
 	b.records.note(ctx, err)
 	b.failed = b.failed || err != nil
 }
@@ -263,7 +263,7 @@ func (b *batch) decide(rs []result) {
 		r := &rs[i]
 		r.at = time.Now()
 		b.metrics.lookups.WithLabelValues(r.finding.Verdict.String()).Inc()
-		r.next = b.policy.AfterLookup(r.order, r.finding, r.began, rand.Float64()) //nolint:gosec // spreads load, hides nothing
+		r.next = b.policy.Load().AfterLookup(r.order, r.finding, r.began, rand.Float64()) //nolint:gosec // spreads load, hides nothing
 		switch {
 		case r.finding.Verdict != order.VerdictRefused:
 			b.looked++

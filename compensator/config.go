@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,7 +86,7 @@ type Replay interface {
 // Scanner is the compensator of one route in one worker. Any number of workers may scan a route.
 type Scanner struct {
 	cfg     Config
-	policy  order.Policy
+	policy  atomic.Pointer[order.Policy]
 	store   Store
 	calls   Attempter
 	queue   Replay
@@ -106,12 +107,17 @@ func New(cfg Config, policy order.Policy, store Store, calls Attempter, queue Re
 	if err != nil {
 		return nil, err
 	}
-	return &Scanner{
-		cfg: cfg, policy: policy, store: store, calls: calls, queue: queue, log: log, metrics: m,
+	s := &Scanner{
+		cfg: cfg, store: store, calls: calls, queue: queue, log: log, metrics: m,
 		records: service{name: "postgres", log: log, failures: m.failures.WithLabelValues("postgres")},
 		replays: service{name: "redis", log: log, failures: m.failures.WithLabelValues("redis")},
-	}, nil
+	}
+	s.SetPolicy(policy)
+	return s, nil
 }
+
+// SetPolicy changes what follows from the lookups that end from now on. It is safe for concurrent use.
+func (s *Scanner) SetPolicy(policy order.Policy) { s.policy.Store(&policy) }
 
 func (c Config) withDefaults() Config {
 	for _, d := range []struct {

@@ -130,6 +130,22 @@ func TestProcessingForEverEndsAsDeadLetterAtTheCap(t *testing.T) {
 	}
 }
 
+func TestPolicyThatChangesCountsForLookupsFromThenOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(4, finding(order.VerdictNone, 10*time.Millisecond))
+		w.add(1, order.Unknown)
+		s := w.scanner(t, "w", nil)
+		p := testPolicy()
+		p.CompensateAttempts = 2
+		time.AfterFunc(testPolicy().LookupDelay/2, func() { s.SetPolicy(p) }) // after the first, before the second
+		run(t, s, 10*time.Minute)
+		if r := w.get(1); r.State != order.Dead || r.Reason != order.LookupsExhausted || r.Lookups != 2 {
+			t.Errorf("order %v %v %s after %d lookups, want a dead letter after 2", r.State, r.Phase, r.Reason, r.Lookups)
+		}
+	})
+}
+
 func TestStoreAwayBetweenLookupAndWriteForgetsNothing(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]time.Duration{"within the lease": 20 * time.Second, "beyond the lease": 90 * time.Second} {

@@ -127,6 +127,15 @@ func (g *generation) permitLate() {
 	g.gate.Permit(time.Now(), true)
 }
 
+// rewait has the wait for a permit that is under way end by the length it has now.
+func (g *generation) rewait() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.want.on {
+		g.want.late.Reset(max(g.permitWait()-time.Since(g.want.since), 0))
+	}
+}
+
 // pick gives out the order whose turn it is, for a permit that the caller holds; nil where none may run.
 func (g *generation) pick(working context.Context) *work {
 	var lost []*work

@@ -202,7 +202,7 @@ func (g *generation) unsent(w *work) {
 		return
 	}
 	g.lineUpSettling(settling{
-		work: w, settlement: g.cfg.Policy.Withdraw(&w.order, g.whyStopped(), time.Now()), withdrawn: true,
+		work: w, settlement: g.policy.Load().Withdraw(&w.order, g.whyStopped(), time.Now()), withdrawn: true,
 	})
 }
 

@@ -133,8 +133,9 @@ type Lane struct {
 	attempt Attempter
 	replay  Replay
 	m       *metrics
-	now     *atomic.Pointer[generation] // the generation being served, nil between two
-	wait    atomic.Int64                // Config.PermitWait, which may change
+	now     *atomic.Pointer[generation]  // the generation being served, nil between two
+	wait    atomic.Int64                 // Config.PermitWait, which may change
+	policy  atomic.Pointer[order.Policy] // Config.Policy, which may change but for its Degrade
 	retries *retryBudget
 	// stopping tells the worker's own stop from the end of a generation.
 	stopping atomic.Bool
@@ -185,15 +186,26 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 		now: &atomic.Pointer[generation]{}, limits: cfg.Limits,
 	}
 	l.wait.Store(int64(cfg.PermitWait))
+	l.SetPolicy(cfg.Policy)
 	l.m = newMetrics(cfg.Route, cfg.Registerer, l.Level)
 	return l
 }
 
-// SetPermitWait changes Config.PermitWait, from the next wait for a permit on; 0 or less is the default. It may be called
-// at any time.
+// SetPermitWait changes Config.PermitWait, for the wait under way too; 0 or less is the default. It may be called at any
+// time.
 func (l *Lane) SetPermitWait(d time.Duration) {
 	setDefault(&d, defaultPermitWait)
 	l.wait.Store(int64(d))
+	if g := l.now.Load(); g != nil {
+		g.rewait()
+	}
+}
+
+// SetPolicy changes what follows from the attempts that end from now on. What an open breaker means, Degrade, stays as
+// Config.Policy has it. It may be called at any time.
+func (l *Lane) SetPolicy(policy order.Policy) {
+	policy.Degrade = l.cfg.Policy.Degrade
+	l.policy.Store(&policy)
 }
 
 // permitWait is [Config.PermitWait] as it is now.

@@ -352,6 +352,43 @@ func TestLaneSettlesEveryRecordAndCommitsBehindIt(t *testing.T) {
 	})
 }
 
+// TestLaneTakesNewNumbersWhileItRuns changes how long is waited for a permit, and what follows from an attempt.
+func TestLaneTakesNewNumbersWhileItRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttempter(1, 10*time.Second, order.Answer{Outcome: order.OutcomeOverloaded})
+		b := startLane(t, 4, a, func(c *Config) {
+			c.PermitWait = time.Hour
+			c.Policy.ReplayAttempts = 10
+		})
+		time.Sleep(5 * time.Second)
+		if s := b.lane.Level(); s.Paused != 0 || s.InFlight != 1 {
+			t.Fatalf("status %+v: want one in flight and nothing paused", s)
+		}
+		b.lane.SetPermitWait(time.Second)
+		p := b.lane.cfg.Policy
+		p.ReplayAttempts, p.Degrade = 1, order.Hold
+		b.lane.SetPolicy(p)
+		time.Sleep(10 * time.Second)
+		if s := b.lane.Level(); s.Paused != 1 {
+			t.Errorf("status %+v: want the partition paused, for no permit comes within a second", s)
+		}
+		if n := b.store.count(order.Dead, order.NoPhase); n != 1 {
+			t.Errorf("%d dead letters, want that of the one attempt allowed", n)
+		}
+		if b.lane.policy.Load().Degrade != order.Spill {
+			t.Error("the degrade rule changed")
+		}
+		b.lane.SetPermitWait(0)
+		if d := b.lane.permitWait(); d != 20*time.Millisecond {
+			t.Errorf("a wait of %v, want the default", d)
+		}
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestLaneHoldsWhenPermitsRunOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // settleLater decides what the answer makes of the order and hands it to the settlers.
 func (g *generation) settleLater(w *work, a order.Answer) {
 	g.m.outcome(a)
-	t := g.cfg.Policy.AfterAttempt(&w.order, a, time.Now(), rand.Float64()) //nolint:gosec // jitter
+	t := g.policy.Load().AfterAttempt(&w.order, a, time.Now(), rand.Float64()) //nolint:gosec // jitter
 	g.lineUpSettling(settling{work: w, settlement: w.order.Settle(t)})
 }
 

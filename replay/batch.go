@@ -260,7 +260,7 @@ func (b *batch) collect(m *member) int {
 	for {
 		n++
 		jitter := rand.Float64() //nolint:gosec // it spreads retries and guards nothing
-		m.next = b.policy.AfterAttempt(&m.order, m.answer, time.Now(), jitter)
+		m.next = b.policy.Load().AfterAttempt(&m.order, m.answer, time.Now(), jitter)
 		b.unsettle = append(b.unsettle, m)
 		select {
 		case m = <-b.answers:

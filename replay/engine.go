@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -100,7 +101,7 @@ func (c Config) withDefaults() (Config, error) {
 // Engine replays one route's orders. Its methods may be called concurrently.
 type Engine struct {
 	cfg       Config
-	policy    order.Policy
+	policy    atomic.Pointer[order.Policy]
 	queue     Queue
 	store     Store
 	attempter Attempter
@@ -135,8 +136,8 @@ func New(
 		return nil, err
 	}
 	log = log.With(slog.String("route", cfg.Route))
-	return &Engine{
-		cfg: cfg, policy: policy, queue: queue, store: store, attempter: attempter, log: log, metrics: m,
+	e := &Engine{
+		cfg: cfg, queue: queue, store: store, attempter: attempter, log: log, metrics: m,
 		intake:  track{what: "replay queue, adding", pause: cfg.Backoff, log: log},
 		claims:  track{what: "replay queue, taking", pause: cfg.Backoff, log: log},
 		records: track{what: "order store", pause: cfg.Backoff, log: log},
@@ -144,8 +145,13 @@ func New(
 		start:   make(chan struct{}, 1),
 		line:    line{scarce: true},
 		pace:    newPace(cfg.InFlight, cfg.Step),
-	}, nil
+	}
+	e.SetPolicy(policy)
+	return e, nil
 }
+
+// SetPolicy changes what follows from the attempts that end from now on.
+func (e *Engine) SetPolicy(policy order.Policy) { e.policy.Store(&policy) }
 
 // Causes of the contexts that Run ends.
 var (

@@ -55,6 +55,30 @@ func TestThirdFailedAttemptMakesADeadLetter(t *testing.T) {
 	})
 }
 
+func TestPolicyThatChangesCountsForAttemptsFromThenOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.service.answers(order.OutcomeOverloaded)
+		w.policy.RetryDelayMax = time.Second // so every attempt is a second after the one before, a fifth at most more
+		w.policy.ReplayAttempts = 10
+		e := w.engine()
+		w.spill(e, 1)
+		w.run(e)
+		time.Sleep(3 * time.Second)
+		if o := w.store.get(1); o.State != order.Processing {
+			t.Fatalf("it is %v after %d attempts, with 10 allowed", o.State, o.Attempts)
+		}
+		p := w.policy
+		p.ReplayAttempts = 3
+		e.SetPolicy(p)
+		time.Sleep(2 * time.Second)
+		if o := w.store.get(1); o.State != order.Dead || o.Reason != order.AttemptsExhausted {
+			t.Errorf("it is %v, %v, after %d attempts, with 3 allowed", o.State, o.Reason, o.Attempts)
+		}
+	})
+}
+
 func TestFailedAttemptComesAgainAfterItsDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -185,6 +185,10 @@ func (r *route) take(cfg *config.Route) {
 	r.lane.SetPermitWait(cfg.Permits.Wait)
 	r.lane.SetLimits(limitsConfig(cfg))
 	r.rates.Configure(rateConfig(cfg), time.Now())
+	r.queue.SetCapacity(cfg.Replay.Capacity)
+	r.lane.SetPolicy(cfg.Policy())
+	r.replay.SetPolicy(cfg.Policy())
+	r.scanner.SetPolicy(cfg.Policy())
 }
 
 // worksBy reports whether cfg is what is in force.

@@ -17,11 +17,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spillway/compensator"
 	"spillway/consumer"
 	"spillway/internal/config"
 	"spillway/internal/permit"
 	"spillway/internal/rate"
+	"spillway/internal/redis"
 	"spillway/order"
+	"spillway/replay"
 )
 
 // text is settings of two routes; permits stand for themselves in it.
@@ -77,9 +80,23 @@ func standing(t *testing.T, text string) (*Worker, *log) {
 	if w.inForce, err = newInForce(cfg, w.opts.Registry); err != nil {
 		t.Fatal(err)
 	}
+	client, err := redis.Open(redis.Config{URL: cfg.Redis.URL.Reveal(), Prefix: cfg.Redis.Prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() }) // it was never connected
 	for i := range cfg.Routes {
 		r := &route{cfg: &cfg.Routes[i], permits: permit.New(permitConfig(&cfg.Routes[i])), rates: rate.New(rateConfig(&cfg.Routes[i]), time.Now())}
 		r.lane = consumer.New(laneConfig(cfg, r.cfg, "me", w.opts), nil, nil, nil, nil)
+		r.queue = client.Queue(r.cfg.Name, r.cfg.Replay.Capacity)
+		r.replay, err = replay.New(replay.Config{Route: r.cfg.Name, Owner: "me"}, r.cfg.Policy(), r.queue, nil, nil, w.opts.Logger, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.scanner, err = compensator.New(compensator.Config{Route: r.cfg.Name, Owner: "me"}, r.cfg.Policy(), nil, nil, r.replay, w.opts.Logger, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		w.routes = append(w.routes, r)
 	}
 	return w, out
@@ -153,7 +170,7 @@ func TestReloadAppliesAllOfTheHotSettingsAndLogsEach(t *testing.T) {
 	}
 }
 
-func TestReloadChangesRates(t *testing.T) {
+func TestReloadChangesRatesAndTheReplayQueuesBound(t *testing.T) {
 	t.Parallel()
 	w, _ := standing(t, reloadText("info", 5, 6))
 	rates, now := w.routes[0].rates, time.Now()
@@ -166,13 +183,16 @@ func TestReloadChangesRates(t *testing.T) {
 	if n := asks(); n != 100 {
 		t.Fatalf("%d submits without a limit", n)
 	}
-	text := strings.Replace(reloadText("info", 5, 6), "{name: a, ", "{name: a, rate: {limit: 10/s, burst: 3}, ", 1)
+	text := strings.Replace(reloadText("info", 5, 6), "{name: a, ", "{name: a, replay: {capacity: 1234}, rate: {limit: 10/s, burst: 3}, ", 1)
 	if err := w.Reload(t.Context(), parsed(t, text)); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(time.Hour)
 	if n := asks(); n != 3 {
 		t.Errorf("%d submits at once, want the burst of 3", n)
+	}
+	if n := w.routes[0].queue.Capacity(); n != 1234 {
+		t.Errorf("the replay queue takes %d, want 1234", n)
 	}
 	if err := w.Reload(t.Context(), parsed(t, reloadText("info", 5, 6))); err != nil {
 		t.Fatal(err)

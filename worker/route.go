@@ -17,6 +17,7 @@ import (
 	"spillway/internal/permit"
 	"spillway/internal/postgres"
 	"spillway/internal/rate"
+	"spillway/internal/redis"
 	"spillway/order"
 	"spillway/replay"
 )
@@ -34,6 +35,7 @@ type route struct {
 	lane      *consumer.Lane
 	service   *downstream.HTTP // nil with a handler of the program's own
 	replay    *replay.Engine
+	queue     *redis.Queue // the replay engine's
 	scanner   *compensator.Scanner
 	rates     *rate.Limiter
 	permits   *permit.Pool
@@ -86,11 +88,12 @@ func (w *Worker) newRoute(cfg *config.Route) (*route, error) {
 	}, r.rates, r.permits, handler, r.breakers[0], r.breakers[1], r.m.took)
 	r.attempter = attempter
 
+	r.queue = w.redis.Queue(cfg.Name, cfg.Replay.Capacity)
 	r.replay, err = replay.New(replay.Config{
 		Route: cfg.Name, Owner: w.owner, InFlight: maxInFlight, PermitLimit: r.permits.Limit, Batch: cfg.Replay.Batch,
 		Step: replayStep(cfg.Breaker.RampStep), Lease: cfg.Replay.Lease, Grace: w.cfg.Shutdown.Grace * 4 / 5,
 		Tail: w.cfg.Shutdown.Grace / 5, Tenant: tenantRule(cfg.Rate.Tenant),
-	}, cfg.Policy(), w.redis.Queue(cfg.Name, cfg.Replay.Capacity), w.store, attempter, w.opts.Logger, w.opts.Registry)
+	}, cfg.Policy(), r.queue, w.store, attempter, w.opts.Logger, w.opts.Registry)
 	if err != nil {
 		return nil, err
 	}
@@ -135,10 +138,10 @@ func (r *route) look(ctx context.Context, store *postgres.Store) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if depths, err := r.replay.Depths(ctx); err == nil {
-		switch {
-		case depths.Total() >= r.cfg.Replay.Capacity:
+		switch capacity := r.queue.Capacity(); {
+		case depths.Total() >= capacity:
 			r.lane.SetReplayFull(ctx, true)
-		case depths.Total() <= r.cfg.Replay.Capacity*9/10:
+		case depths.Total() <= capacity*9/10:
 			r.lane.SetReplayFull(ctx, false)
 		}
 	}

@@ -15,8 +15,14 @@ func TestSmallFleetsExchangeSoonerWhileABreakerIsNotClosed(t *testing.T) {
 		of       int
 		want     time.Duration
 	}{
-		{false, 1, every}, {false, 8, every},
-		{true, 0, every / 4}, {true, 1, every / 4}, {true, 4, every / 4}, {true, 8, every / 2}, {true, 16, every}, {true, 1000, every},
+		{false, 1, every},
+		{false, 8, every},
+		{true, 0, every / 4},
+		{true, 1, every / 4},
+		{true, 4, every / 4},
+		{true, 8, every / 2},
+		{true, 16, every},
+		{true, 1000, every},
 	} {
 		s := &Sharer{cfg: Config{Every: every}, order: []*keeper{{of: 3}, {of: c.of, restless: c.restless}}}
 		if c.of < 3 {

@@ -99,17 +99,17 @@ type Retry struct {
 
 // Replay is the route's replay queue.
 type Replay struct {
-	Attempts      int           `yaml:"attempts" default:"3" min:"1" max:"100" help:"Attempts before a dead letter, the first included."`
-	AttemptsTotal int           `yaml:"attempts_total" default:"20" min:"1" max:"10000" help:"The same with the attempts that do not count: a breaker's probes and polite refusals."`
-	Delay         time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" help:"Wait before the second attempt; doubles after that."`
-	DelayMax      time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" help:"Longest such wait."`
-	RetryAfterMax time.Duration `yaml:"retry_after_max" default:"5m" min:"1s" max:"24h" help:"Longest wait that a service's Retry-After may ask for."`
+	Attempts      int           `yaml:"attempts" default:"3" min:"1" max:"100" hot:"true" help:"Attempts before a dead letter, the first included."`
+	AttemptsTotal int           `yaml:"attempts_total" default:"20" min:"1" max:"10000" hot:"true" help:"The same with the attempts that do not count: a breaker's probes and polite refusals."`
+	Delay         time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" hot:"true" help:"Wait before the second attempt; doubles after that."`
+	DelayMax      time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" hot:"true" help:"Longest such wait."`
+	RetryAfterMax time.Duration `yaml:"retry_after_max" default:"5m" min:"1s" max:"24h" hot:"true" help:"Longest wait that a service's Retry-After may ask for."`
 	Rate          Rate          `yaml:"rate" default:"none" min:"none" max:"1000000/s" example:"50/s" hot:"true" help:"Submits of replayed orders in this worker, within rate.limit."`
-	Capacity      int           `yaml:"capacity" default:"100000" min:"100" max:"100000000" help:"Orders the queue may hold; full means that intake holds."`
+	Capacity      int           `yaml:"capacity" default:"100000" min:"100" max:"100000000" hot:"true" help:"Orders the queue may hold; full means that intake holds."`
 	Batch         int           `yaml:"batch" default:"100" min:"1" max:"100" help:"Orders taken at once."`
 	Lease         time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long a claim on the queue belongs to a worker that went silent; more than twice as long as a call and a second."`
-	Patience      time.Duration `yaml:"patience" default:"1m" min:"100ms" max:"24h" help:"Overdue time after which the scanner asks whether the queue still has an order."`
-	Reread        time.Duration `yaml:"reread" default:"10m" min:"1s" max:"24h" help:"Time in which an order that a worker handed back unsent is to be read from Kafka again; after that it goes through the queue."`
+	Patience      time.Duration `yaml:"patience" default:"1m" min:"100ms" max:"24h" hot:"true" help:"Overdue time after which the scanner asks whether the queue still has an order."`
+	Reread        time.Duration `yaml:"reread" default:"10m" min:"1s" max:"24h" hot:"true" help:"Time in which an order that a worker handed back unsent is to be read from Kafka again; after that it goes through the queue."`
 }
 
 // What a lookup that finds nothing leads to, once past the grace period.
@@ -120,11 +120,11 @@ const (
 
 // Compensate is the route's compensator.
 type Compensate struct {
-	After    time.Duration `yaml:"after" default:"5s" min:"1ms" max:"24h" help:"Time from an unknown outcome to the first lookup."`
-	Grace    time.Duration `yaml:"grace" default:"10s" min:"1ms" max:"24h" help:"Time since the last attempt before \"not found\" is believed; not shorter than a call."`
-	Attempts int           `yaml:"attempts" default:"20" min:"1" max:"10000" help:"Lookups without a verdict before a dead letter."`
-	Delay    time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" help:"Wait after the first lookup without a verdict; doubles after that."`
-	DelayMax time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" help:"Longest such wait."`
+	After    time.Duration `yaml:"after" default:"5s" min:"1ms" max:"24h" hot:"true" help:"Time from an unknown outcome to the first lookup."`
+	Grace    time.Duration `yaml:"grace" default:"10s" min:"1ms" max:"24h" hot:"true" help:"Time since the last attempt before \"not found\" is believed; not shorter than a call."`
+	Attempts int           `yaml:"attempts" default:"20" min:"1" max:"10000" hot:"true" help:"Lookups without a verdict before a dead letter."`
+	Delay    time.Duration `yaml:"delay" default:"1s" min:"1ms" max:"1h" hot:"true" help:"Wait after the first lookup without a verdict; doubles after that."`
+	DelayMax time.Duration `yaml:"delay_max" default:"1m" min:"1ms" max:"24h" hot:"true" help:"Longest such wait."`
 	Interval time.Duration `yaml:"interval" default:"1s" min:"10ms" max:"1h" help:"Time between scans that found nothing."`
 	Batch    int           `yaml:"batch" default:"100" min:"1" max:"500" help:"Orders claimed at once."`
 	Rate     Rate          `yaml:"rate" default:"none" min:"none" max:"1000000/s" example:"20/s" hot:"true" help:"Lookups of this worker."`

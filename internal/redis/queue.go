@@ -17,7 +17,7 @@ import (
 // All its errors may pass by themselves: a server away, READONLY after a failover, OOM.
 type Queue struct {
 	client   *Client
-	capacity int
+	capacity atomic.Int64
 
 	ready, delayed, lease, ids, probe string // keys
 	claim                             string // what the keys of claims start with
@@ -33,12 +33,20 @@ var _ replay.Queue = (*Queue)(nil)
 // Queue returns the replay queue of a route, which holds at most capacity entries: ready, delayed and claimed together.
 func (c *Client) Queue(route string, capacity int) *Queue {
 	tag := "{" + c.prefix + ":" + strings.NewReplacer("{", "(", "}", ")").Replace(route) + "}"
-	return &Queue{
-		client: c, capacity: capacity,
-		ready: tag + ":ready", delayed: tag + ":delayed", lease: tag + ":lease", ids: tag + ":ids", probe: tag + ":probe",
+	q := &Queue{
+		client: c,
+		ready:  tag + ":ready", delayed: tag + ":delayed", lease: tag + ":lease", ids: tag + ":ids", probe: tag + ":probe",
 		claim: tag + ":claim:",
 	}
+	q.SetCapacity(capacity)
+	return q
 }
+
+// SetCapacity changes how many entries the queue holds at most, from the next push on. More that are there stay.
+func (q *Queue) SetCapacity(n int) { q.capacity.Store(int64(n)) }
+
+// Capacity is how many entries the queue holds at most.
+func (q *Queue) Capacity() int { return int(q.capacity.Load()) }
 
 // Push implements replay.Backlog. Under the bound it takes all entries, else none of them.
 func (q *Queue) Push(ctx context.Context, entries []replay.Entry) error {
@@ -49,14 +57,14 @@ func (q *Queue) Push(ctx context.Context, entries []replay.Entry) error {
 		return fmt.Errorf("push of %d entries: at most %d", len(entries), replay.MaxPush)
 	}
 	args := make([]any, 0, 1+3*len(entries))
-	args = append(args, q.capacity)
+	args = append(args, q.Capacity())
 	args = appendEntries(args, entries)
 	n, err := q.client.run(ctx, "push", []string{q.ready, q.delayed, q.ids}, args...).Int()
 	if err != nil {
 		return fmt.Errorf("redis at %s: push: %w", q.client.addr, err)
 	}
 	if n < 0 {
-		return fmt.Errorf("%w: bound %d", order.ErrQueueFull, q.capacity)
+		return fmt.Errorf("%w: bound %d", order.ErrQueueFull, q.Capacity())
 	}
 	return nil
 }
