@@ -267,7 +267,7 @@ func (g *generation) retry(w *work, a *order.Answer) bool {
 		g.m.retries.WithLabelValues("over_budget").Inc()
 		return false
 	}
-	if !g.cfg.Policy.Retry(&w.order) {
+	if !g.policy.Load().Retry(&w.order) {
 		return false
 	}
 	g.m.retries.WithLabelValues("made").Inc()

@@ -56,16 +56,16 @@ func (r *route) registerShared(reg prometheus.Registerer) {
 	for _, part := range []struct {
 		limit string
 		unit  float64
-		own   float64
+		own   func() float64 // only called where it is shared
 		state func() quota.Answer
 	}{
-		{"permits", 1, float64(r.cfg.Permits.Fleet), func() (a quota.Answer) {
+		{"permits", 1, func() float64 { return float64(r.shared.permits.Cap()) }, func() (a quota.Answer) {
 			if r.shared.permits != nil {
 				a = r.shared.permits.State()
 			}
 			return a
 		}},
-		{"rate", quota.Unit, float64(r.cfg.Rate.Fleet), func() (a quota.Answer) {
+		{"rate", quota.Unit, func() float64 { return r.shared.rate.Cap() }, func() (a quota.Answer) {
 			if r.shared.rate != nil {
 				a = r.shared.rate.State()
 			}
@@ -88,7 +88,7 @@ func (r *route) registerShared(reg prometheus.Registerer) {
 		gauge("unsure", "1 while Redis may not know all that is held, after its data were lost: nobody is allotted more.",
 			func(a quota.Answer) float64 { return truth(a.Unsure) })
 		gauge("disagree", "1 while another worker is configured with a smaller fleet limit, which counts.",
-			func(a quota.Answer) float64 { return truth(a.Workers > 0 && float64(a.Cap)/part.unit < part.own) })
+			func(a quota.Answer) float64 { return truth(a.Workers > 0 && float64(a.Cap)/part.unit < part.own()) })
 	}
 }
 

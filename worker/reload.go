@@ -185,6 +185,13 @@ func (r *route) take(cfg *config.Route) {
 	r.lane.SetPermitWait(cfg.Permits.Wait)
 	r.lane.SetLimits(limitsConfig(cfg))
 	r.rates.Configure(rateConfig(cfg), time.Now())
+	// Neither is turned on or off: that is no hot change.
+	if r.shared.permits != nil {
+		r.shared.permits.SetCap(cfg.Permits.Fleet)
+	}
+	if r.shared.rate != nil {
+		r.shared.rate.SetCap(float64(cfg.Rate.Fleet))
+	}
 	r.queue.SetCapacity(cfg.Replay.Capacity)
 	r.lane.SetPolicy(cfg.Policy())
 	r.replay.SetPolicy(cfg.Policy())

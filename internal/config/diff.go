@@ -40,23 +40,24 @@ func (d *differ) add(path, before, after string, hot bool) {
 func (d *differ) section(before, after reflect.Value, path string, hot bool) {
 	for _, f := range fieldsOf(before.Type()) {
 		b, a, p := before.Field(f.index), after.Field(f.index), join(path, f.name)
+		hot := hot || f.hot || f.hotWhile && !b.IsZero() && !a.IsZero()
 		fromFile := isFromFile(before, &f) && isFromFile(after, &f)
 		switch shape := f.shape(); {
 		case shape == section:
-			d.section(b, a, p, hot || f.hot)
+			d.section(b, a, p, hot)
 		case f.typ == reflect.TypeFor[[]Route]():
 			d.routes(b, a, p)
 		case shape == entries && b.Len() == a.Len():
 			for i := range b.Len() {
-				d.section(b.Index(i), a.Index(i), fmt.Sprintf("%s[%d]", p, i), hot || f.hot)
+				d.section(b.Index(i), a.Index(i), fmt.Sprintf("%s[%d]", p, i), hot)
 			}
 		case same(b, a, fromFile):
 		case shape == scalar && (b.Kind() == reflect.String || f.typ == reflect.TypeFor[URL]()):
-			d.add(p, show(printed(b)), show(printed(a)), hot || f.hot)
+			d.add(p, show(printed(b)), show(printed(a)), hot)
 		case shape == scalar:
-			d.add(p, printed(b), printed(a), hot || f.hot)
+			d.add(p, printed(b), printed(a), hot)
 		default:
-			d.add(p, outline(&f, b), outline(&f, a), hot || f.hot)
+			d.add(p, outline(&f, b), outline(&f, a), hot)
 		}
 	}
 }

@@ -48,6 +48,12 @@ func TestDiffNamesEverySettingThatDiffersAndWhetherItIsHot(t *testing.T) {
 			},
 		},
 		{
+			name:   "a bound that is moved, and one that is turned on",
+			before: []string{route, "\n    permits: {fleet: 100}" + route},
+			after:  []string{route, "\n    permits: {fleet: 80}\n    rate: {fleet: 1000/s}" + route},
+			want:   []string{"routes.wallet.permits.fleet: 100 → 80 (hot)", "routes.wallet.rate.fleet: none → 1000/s"},
+		},
+		{
 			name:  "levels and looks",
 			after: []string{"routes:", "log: {level: debug, format: text}\nreload: {poll: 0s}\nroutes:"},
 			want:  []string{"log.level: info → debug (hot)", "log.format: json → text", "reload.poll: 5s → 0s (hot)"},

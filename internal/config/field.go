@@ -24,7 +24,8 @@ type field struct {
 	example  string
 	help     string
 	need     bool
-	hot      bool // whether a running worker takes a new value; on a section, everything in it
+	hot      bool // a running worker takes a new value; on a section, everything in it
+	hotWhile bool // the same, but for turning it on or off, which is from and to zero
 }
 
 // fieldsOf lists the settings of a struct in their order.
@@ -42,7 +43,7 @@ func fieldsOf(t reflect.Type) []field {
 			min: tag.Get("min"), max: tag.Get("max"), whole: tag.Get("whole"),
 			accept: tag.Get("accept"), scheme: tag.Get("scheme"), form: tag.Get("form"),
 			example: tag.Get("example"), help: tag.Get("help"), need: tag.Get("need") == "true",
-			hot: tag.Get("hot") == "true",
+			hot: tag.Get("hot") == "true", hotWhile: tag.Get("hot") == "while on",
 		})
 	}
 	return fs

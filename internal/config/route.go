@@ -53,7 +53,7 @@ type Permits struct {
 	Min    int           `yaml:"min" default:"1" min:"1" max:"10000" hot:"true" help:"Lowest limit that is adapted to; at most limit."`
 	Max    int           `yaml:"max" derive:"4 x limit, at most 10000" example:"200" min:"1" max:"10000" hot:"true" help:"Highest limit that is adapted to; at least limit."`
 	Wait   time.Duration `yaml:"wait" default:"20ms" min:"1ms" max:"1m" hot:"true" help:"Time without a free permit after which the partitions pause."`
-	Fleet  int           `yaml:"fleet" default:"0" min:"0" max:"1000000" help:"Calls in flight at once of all workers together, never exceeded; kept through Redis, and without Redis the worker holds after a few seconds. 0 is no such bound."`
+	Fleet  int           `yaml:"fleet" default:"0" min:"0" max:"1000000" hot:"while on" help:"Calls in flight at once of all workers together, never exceeded; kept through Redis, and without Redis the worker holds after a few seconds. 0 is no such bound."`
 	Shares Shares        `yaml:"shares" hot:"true" help:"Guaranteed parts of the limit; idle permits are lent. They add up to 100%."`
 }
 
@@ -68,7 +68,7 @@ type Shares struct {
 type RateLimits struct {
 	Limit  Rate    `yaml:"limit" default:"none" min:"none" max:"1000000/s" example:"200/s" hot:"true" help:"Submits of this worker, of live and replayed orders together. Lookups are no submits."`
 	Burst  int     `yaml:"burst" default:"0" min:"0" max:"1000000" hot:"true" help:"Submits at once after a pause; 0 is a tenth of a second's worth, at least 1."`
-	Fleet  Rate    `yaml:"fleet" default:"none" min:"none" max:"1000000/s" example:"1000/s" help:"Submits of all workers together: each has a share by its demand, given through Redis."`
+	Fleet  Rate    `yaml:"fleet" default:"none" min:"none" max:"1000000/s" example:"1000/s" hot:"while on" help:"Submits of all workers together: each has a share by its demand, given through Redis."`
 	Tenant Tenants `yaml:"tenant" help:"A limit for each tenant in this worker, so that one cannot take all of the rate."`
 }
 

@@ -16,6 +16,7 @@ type Setting struct {
 	Required bool
 	Section  bool // whether it is a section or a list of sections, which holds other settings
 	Hot      bool // whether a running worker takes a new value
+	HotWhile bool // the same, but for turning it on or off
 }
 
 // Settings lists every setting and section in the order of the settings file.
@@ -26,7 +27,7 @@ func Settings() []Setting {
 // settings lists those of a section. named: they have variables; hot: the section is hot as a whole.
 func settings(all []Setting, t reflect.Type, path string, named, hot bool) []Setting {
 	for _, f := range fieldsOf(t) {
-		s := Setting{Path: join(path, f.name), Default: f.def, Accepted: f.accepted(), Help: f.help, Required: f.need, Hot: hot || f.hot}
+		s := Setting{Path: join(path, f.name), Default: f.def, Accepted: f.accepted(), Help: f.help, Required: f.need, Hot: hot || f.hot, HotWhile: f.hotWhile}
 		if f.derive != "" {
 			s.Default = f.derive
 		}
@@ -94,8 +95,11 @@ prints what is in force, secrets hidden, and ` + "`spillway config schema`" + ` 
 			def = "`" + s.Default + "`"
 		}
 		help := s.Help
-		if s.Hot {
+		switch {
+		case s.Hot:
 			help += " *Hot.*"
+		case s.HotWhile:
+			help += " *Hot*, but for turning it on or off."
 		}
 		if s.Variable != "" {
 			help += "<br>`" + s.Variable + "`"

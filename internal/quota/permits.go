@@ -55,6 +55,9 @@ func NewPermits(key string, limit int, longest time.Duration, pool Pool) (*Permi
 // SetCap changes the fleet's limit from the next report on. It may be called concurrently.
 func (p *Permits) SetCap(limit int) { p.cap.Store(int64(min(max(limit, 1), MaxCap))) }
 
+// Cap is the fleet's limit as this worker was told.
+func (p *Permits) Cap() int { return int(p.cap.Load()) }
+
 // State is the last answer; the zero Answer before the first.
 func (p *Permits) State() Answer { return stateOf(&p.state) }
 

@@ -53,6 +53,9 @@ func (r *Rate) SetCap(perSecond float64) {
 	r.cap.Store(int64(math.Ceil(min(max(perSecond*Unit, 1), MaxCap))))
 }
 
+// Cap is the fleet's rate per second as this worker was told.
+func (r *Rate) Cap() float64 { return float64(r.cap.Load()) / Unit }
+
 // State is the last answer; the zero Answer before the first.
 func (r *Rate) State() Answer { return stateOf(&r.state) }
 
