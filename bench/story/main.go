@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -38,14 +39,16 @@ type edition struct {
 func run(ctx context.Context) (err error) {
 	out := flag.String("out", "out/story.json", "file for the results")
 	rounds := flag.Int("rounds", 3, "how often the story is played with short waits, and as often with kills")
-	defaults := flag.Int("defaults", 1, "how often it is played with the default waits, and as often with kills")
+	extra := flag.Int("extra", 1, "how often it is played with short waits and the rule spill, and with the defaults, and as often with kills")
 	only := flag.String("only", "", "suffix of the one edition to play, . for the one without; nothing is written then")
 	logs := flag.String("logs", "", "folder to leave the worker's logs in")
 	watch := flag.Bool("watch", false, "print what the wallet sees, each second")
+	at := flag.String("kills", "17s,45s", "when the worker is killed: in the slow phase, and while answers never come")
+	more := flag.String("route", "", "more settings of the route, YAML; nothing is written then")
 	share := flag.Int("share", 1, "play a small form: this part of the rate with this part of the permits; nothing is written then")
 	flag.Parse()
-	if *rounds < 1 || *defaults < 0 || *defaults > *rounds || *share < 1 || permits%*share > 0 || flag.NArg() > 0 {
-		return fmt.Errorf("want at least one round, at most as many with default waits, a share that divides %d, and no arguments but flags", permits)
+	if *rounds < 1 || *extra < 0 || *extra > *rounds || *share < 1 || permits%*share > 0 || flag.NArg() > 0 {
+		return fmt.Errorf("want at least one round, at most as many extra ones, a share that divides %d, and no arguments but flags", permits)
 	}
 	s, err := open(ctx, *logs)
 	if err != nil {
@@ -54,12 +57,22 @@ func run(ctx context.Context) (err error) {
 	s.permits, s.rate, s.watch = permits / *share, perSecond / *share, *watch
 	defer func() { err = errors.Join(err, s.close()) }()
 
-	kills := []time.Duration{17 * time.Second, 45 * time.Second} // in the slow phase, and while answers never come
+	kills, err := moments(*at)
+	if err != nil {
+		return err
+	}
 	editions := []edition{
-		{suffix: "", waits: shortWaits(), rounds: *rounds},
-		{suffix: "_kills", waits: shortWaits(), kills: kills, rounds: *rounds},
-		{suffix: "_defaults", rounds: *defaults},
-		{suffix: "_defaults_kills", kills: kills, rounds: *defaults},
+		{suffix: "", waits: shortWaits("hold"), rounds: *rounds},
+		{suffix: "_kills", waits: shortWaits("hold"), kills: kills, rounds: *rounds},
+		{suffix: "_spill", waits: shortWaits("spill"), rounds: *extra},
+		{suffix: "_spill_kills", waits: shortWaits("spill"), kills: kills, rounds: *extra},
+		{suffix: "_defaults", rounds: *extra},
+		{suffix: "_defaults_kills", kills: kills, rounds: *extra},
+	}
+	for i := range editions {
+		if *more != "" {
+			editions[i].waits += waits("\n    " + *more)
+		}
 	}
 	tales := make([][]tale, len(editions))
 	for round := range *rounds {
@@ -75,8 +88,20 @@ func run(ctx context.Context) (err error) {
 			tales[i] = append(tales[i], t)
 		}
 	}
-	if *only != "" || *share != 1 {
+	if *only != "" || *share != 1 || *more != "" || *at != flag.Lookup("kills").DefValue {
 		return nil
 	}
 	return write(*out, s.setup, editions, tales)
+}
+
+// moments reads times in the story, with commas.
+func moments(text string) (all []time.Duration, err error) {
+	for each := range strings.SplitSeq(text, ",") {
+		d, err := time.ParseDuration(each)
+		if err != nil || d < 0 || d >= lasts {
+			return nil, fmt.Errorf("-kills %q: want times below %v, with commas", text, lasts)
+		}
+		all = append(all, d)
+	}
+	return all, nil
 }

@@ -49,12 +49,13 @@ func phases() []phase {
 type waits string
 
 // shortWaits are those that the worker can be tuned to where a downstream may be asked again after two seconds.
-func shortWaits() waits {
-	return `
+func shortWaits(degrade string) waits {
+	return waits(fmt.Sprintf(`
+    degrade: %s
     lease: 4s
-    breaker: {open_wait: 2s, open_growth: 1, probe_failures: 1, ramp_step: 300ms}
+    breaker: {open_wait: 2s, open_growth: 1, probe_failures: 1, ramp_step: 300ms, ramp_start: 5%%}
     replay: {delay: 500ms, delay_max: 2s, lease: 4s, patience: 5s}
-    compensate: {after: 1s, grace: 2s, delay: 500ms, delay_max: 2s, interval: 200ms}`
+    compensate: {after: 1s, grace: 2s, delay: 500ms, delay_max: 2s, interval: 200ms}`, degrade))
 }
 
 const settings = `

@@ -49,7 +49,7 @@ func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 
 // write puts the results into a file, and prints them.
 func write(path string, setup map[string]string, editions []edition, tales [][]tale) error {
 	f := report.File{Bench: "story", Setup: setup}
-	setup["short_waits"] = string(shortWaits())
+	setup["short_waits"] = string(shortWaits("hold"))
 	for i, e := range editions {
 		for _, fig := range figures() {
 			var runs []float64
