@@ -120,7 +120,9 @@ func (b *batch) look(taking, calls, tail context.Context) {
 	}
 	results := make(chan result, len(b.unknown)) // room for all, so that no lookup waits
 	var wg sync.WaitGroup
-	wg.Go(func() { b.dispatch(taking, calls, results, &wg) })
+	half, cancel := context.WithDeadline(taking, b.claimed.Add(b.cfg.Lease/2))
+	defer cancel()
+	wg.Go(func() { b.dispatch(taking, half, calls, results, &wg) })
 	for waiting := len(b.unknown); waiting > 0; {
 		ready := []result{<-results}
 		for more := true; more; {
@@ -138,10 +140,9 @@ func (b *batch) look(taking, calls, tail context.Context) {
 	wg.Wait()
 }
 
-// dispatch begins the lookups, each once it has a permit, and gives back what there is no time for.
-func (b *batch) dispatch(taking, calls context.Context, results chan<- result, wg *sync.WaitGroup) {
-	half, cancel := context.WithDeadline(taking, b.claimed.Add(b.cfg.Lease/2))
-	defer cancel()
+// dispatch begins the lookups, each once it has a permit, and gives back what there is no time for: half ends with taking
+// or in the middle of the lease.
+func (b *batch) dispatch(taking, half, calls context.Context, results chan<- result, wg *sync.WaitGroup) {
 	for i := range b.unknown {
 		r := result{order: &b.unknown[i], began: time.Now(), finding: order.Finding{Verdict: order.VerdictRefused}}
 		if b.refused.Load() {

@@ -108,8 +108,8 @@ func (e *Engine) dispatch(ctx context.Context) {
 	e.untried(left, notTried())
 }
 
-// may reports whether the pace, Postgres and the breaker let the next order go, or how long to wait at most until asking again. What
-// waits while the breaker is open goes back to the queue.
+// may reports whether the pace, Postgres and the breaker let the next order go, or how long to wait at most until asking
+// again. What waits while the breaker is open goes back to the queue.
 func (e *Engine) may() (wait time.Duration, ok bool) {
 	e.mu.Lock()
 	e.pace.ceiling = e.ceiling()
