@@ -153,3 +153,29 @@ func TestLaneSpillsWhatWaitsForARetryAtTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// What the breaker refused was no attempt: an outage must not pay for retries of the few calls that a recovery lets through.
+func TestRefusedOrdersPayForNoRetry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const refused = 500
+		a := newAttempter(1, 0, order.Answer{})
+		a.answer = func(o *order.Order) order.Answer {
+			if o.Message.Offset == 0 || o.Message.Offset > refused {
+				return order.Answer{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed}
+			}
+			return order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
+		}
+		b := startLane(t, refused+2, a, func(c *Config) { c.RetryBudget = 0.01 })
+		time.Sleep(time.Second)
+		a.mu.Lock()
+		first, last := a.calls["T-0"], a.calls["T-501"]
+		a.mu.Unlock()
+		if first != 2 || last != 1 {
+			t.Errorf("%d and %d calls: want one retry from the full budget, and none from 500 refusals", first, last)
+		}
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

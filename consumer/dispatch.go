@@ -42,7 +42,8 @@ func (g *generation) dispatchLoop(taking, working context.Context) {
 	}
 }
 
-// awaitReady waits until an order may run. False means that nothing will any more.
+// awaitReady waits until an order may run, or returns at once while intake holds for the breaker: the orders that waited for
+// it may be gone, and only the dispatcher ends that. False means that nothing will run any more.
 func (g *generation) awaitReady(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		g.mu.Lock()
@@ -52,12 +53,13 @@ func (g *generation) awaitReady(ctx context.Context) bool {
 		case e != nil:
 		case g.line.Ready() > 0:
 			g.gate.Awaits(now, ConstraintRate)
-			g.gate.Rate(now, until.Sub(now) > g.cfg.PermitWait)
+			g.gate.Rate(now, until.Sub(now) > g.permitWait())
 		default:
 			g.gate.Awaits(now, ConstraintNone)
 		}
+		held := g.gate.Holding(HoldBreaker)
 		g.mu.Unlock()
-		if e != nil {
+		if e != nil || held {
 			return true
 		}
 		g.pause(ctx, until)
@@ -207,10 +209,10 @@ func (g *generation) begin(now time.Time, w *work) {
 // long as the permit may be kept. From the end of one call to the begin of the next nobody has to be woken.
 func (g *generation) carry(working context.Context, w *work) {
 	for w != nil {
-		if w.first == nil {
+		a := g.attempt.SubmitHolding(working, order.LaneLive, &w.order)
+		if w.first == nil && a.Outcome != order.OutcomeRefused {
 			g.retries.earn()
 		}
-		a := g.attempt.SubmitHolding(working, order.LaneLive, &w.order)
 		g.mu.Lock()
 		g.flying--
 		g.mu.Unlock()

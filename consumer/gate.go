@@ -137,9 +137,10 @@ func (g *Gate) Assign(now time.Time, ps []Position) {
 func (g *Gate) SetPermits(n int) { g.limits.Permits = n }
 
 // Ahead is how many records may be admitted before they have a permit: a fifth of a second of work at the
-// measured drain rate, at least the permits, at most four batches of 500.
+// measured drain rate, at least the permits, at most four batches of 500. It is one even without permits: it stands in line
+// for the first that comes.
 func (g *Gate) Ahead(now time.Time) int {
-	return max(min(int(g.recordsRate.perSecond(now)/5), 2000), g.limits.Permits)
+	return max(min(int(g.recordsRate.perSecond(now)/5), 2000), g.limits.Permits, 1)
 }
 
 // Started says that a record left the waiting line: it has a permit, or needs none.

@@ -367,7 +367,6 @@ func (g *generation) setLimits(limits Limits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limits = limits
-	g.limits = limits
 	g.gate.SetLimits(time.Now(), limits)
 	g.admit.set()
 	g.wake()

@@ -74,7 +74,7 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	room := int64(0)
 	if len(g.behind) > 0 {
 		first = g.behind[0]
-		if room = min(g.room(now), mostRequest, budget/2); room <= 0 || g.waiting > 0 && g.due.goesBefore(now, first) {
+		if room = min(g.room(now), mostRequest, g.behindBudget(budget)/2); room <= 0 || g.waiting > 0 && g.due.goesBefore(now, first) {
 			g.due.wants(first)
 			return grants
 		}
@@ -143,6 +143,12 @@ func (g *Gate) shut() bool { return g.Held() || g.queued >= g.limits.Records }
 // budget is what a request may reserve beside the one record of any size.
 func (g *Gate) budget() int64 {
 	return g.limits.Bytes - g.held - g.reserved - g.limits.PartitionBytes
+}
+
+// behindBudget is what partitions known to have records may take of a budget: the others get a least grant each, of a half
+// of it together, so that a backlog under a tight ceiling does not keep them from being listened to.
+func (g *Gate) behindBudget(budget int64) int64 {
+	return budget - min(budget/2, int64(len(g.quiet))*2*leastGrant)
 }
 
 // room is how many bytes the line lacks to its high mark, 0 while it is not below its low mark.

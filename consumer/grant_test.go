@@ -434,3 +434,33 @@ func (d *driver) end() {
 		d.Fatalf("%d requests under way that are over", len(d.g.asks))
 	}
 }
+
+// A partition that was read to its end is listened to although another one's backlog takes all that the ceiling leaves.
+func TestGateListensToAQuietPartitionBesideABacklogUnderATightCeiling(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(2)
+	g.SetLimits(epoch, Limits{Bytes: 4 * mib, PartitionBytes: mib, Records: 5000, Permits: 50})
+	const busy = 5 * mib / 2 // in flight
+	held, next, quiet := int64(0), int64(0), 0
+	for i := range 200 {
+		now := at(float64(i) / 20)
+		for _, gr := range g.Plan(now, ids, nil) {
+			if gr.Partition != ids[0] {
+				quiet++
+				g.Delivered(now, gr, 0, 0, 0, 0)
+				continue
+			}
+			next += 10
+			g.Delivered(now, gr, 10, int64(gr.Bytes), next, 1e9)
+			g.Started(now, 10, int64(gr.Bytes))
+			held += int64(gr.Bytes)
+		}
+		if held > busy {
+			g.Closed(now, held-busy)
+			held = busy
+		}
+	}
+	if quiet < 10 {
+		t.Errorf("listened %d times in 10 s", quiet)
+	}
+}
