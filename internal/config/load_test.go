@@ -70,3 +70,27 @@ func TestDerivedDefaultsFollowWhatWasGiven(t *testing.T) {
 		t.Errorf("slow = %v, want it off", r.Downstream.Slow)
 	}
 }
+
+func TestPollIsOffOrNotTooOften(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"0s": "", "100ms": "", "1h": "",
+		"99ms":   "spillway.yaml:16:16: reload.poll: 99ms is too small; accepted: at least 100ms, or 0s for no looks",
+		"61m":    "spillway.yaml:16:16: reload.poll: 61m is too large; accepted: a duration with a unit (ms, s, m, h), 0s to 1h, such as 5s",
+		"5":      "spillway.yaml:16:16: reload.poll: 5 has no unit; accepted: a duration with a unit (ms, s, m, h), 0s to 1h, such as 5s",
+		"always": "spillway.yaml:16:16: reload.poll: always is not a duration; accepted: a duration with a unit (ms, s, m, h), 0s to 1h, such as 5s",
+	} {
+		_, err := Parse("spillway.yaml", []byte(minimal(t)+"reload: {poll: "+value+"}\n"), nil)
+		if got := text(err); got != want {
+			t.Errorf("%s: %s\nwant %s", value, got, want)
+		}
+	}
+}
+
+// text is an error's, or "" where there is none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
