@@ -30,7 +30,7 @@ func (c Config) sane() Config {
 const (
 	elasticity = 0.85 // of the latency in the concurrency
 	slowdown   = 3    // of the latency against the unloaded one
-	reach      = 0.2  // how far above the base a trial goes
+	reach      = 0.2  // how far above the base a trial goes; at the ceiling, how far below
 	lowPart    = 4    // a low window holds the base divided by this
 )
 
@@ -146,6 +146,9 @@ func (l *Limiter) turn(now time.Time) {
 		l.now.limit = base
 	case trial:
 		l.now.limit = min(max(int(math.Round(l.base*(1+reach))), base+1), l.cfg.Max)
+		if l.atCeiling() {
+			l.now.limit = int(math.Round(l.bound(l.base / (1 + reach))))
+		}
 	case low:
 		l.now.limit = l.lowest()
 	}
@@ -165,10 +168,20 @@ func (l *Limiter) next(now time.Time) part {
 		return atBase
 	case l.lowDue(now):
 		return low
-	case l.last.part == atBase && l.ratio() < slowdown*(1+reach): // beyond it there is nothing to try
+	case l.last.part == atBase && l.worthTrying():
 		return trial
 	}
 	return atBase
+}
+
+// atCeiling reports whether there is no room for a trial above the base: it goes below it then.
+func (l *Limiter) atCeiling() bool { return l.base*(1+reach/2) > float64(l.cfg.Max) }
+
+// worthTrying reports whether a trial could show anything: not where the latency is too long anyhow, nor at the ceiling
+// while the service is fast, where a trial would cost and at most confirm.
+func (l *Limiter) worthTrying() bool {
+	ratio := l.ratio()
+	return ratio < slowdown*(1+reach) && !(l.atCeiling() && ratio < 1+reach && l.idle > 0)
 }
 
 // lowDue reports whether the unloaded latency must be measured.

@@ -55,6 +55,24 @@ func TestLimitDoesNotGrowWithoutDemand(t *testing.T) {
 	}
 }
 
+func TestLimitAtItsCeilingIsUsedAndLeftWhenTheServiceWeakens(t *testing.T) {
+	t.Parallel()
+	s := fixedAt(200, work)
+	s.sigma = 0.1
+	w := newWorld(s.service, Config{Min: 1, Max: 100, Start: 60}, 1)
+	w.run(20 * time.Second)
+	force := w.limits
+	w.run(10 * time.Second)
+	if force = (w.limits - force) / 10; force < 98 {
+		t.Errorf("%.1f of 100 are in force though the service takes 200", force)
+	}
+	w.svc = fixedAt(50, work).service
+	w.run(9 * time.Second)
+	if got := w.bases(2*time.Second, 50); !within(got, 0.15) {
+		t.Errorf("ten seconds after the service became half of the ceiling it stands at %.2f of that", got)
+	}
+}
+
 // TestServiceThatTurnsAwayIsRarelyAsked has one that answers what is beyond its capacity with "too much", at once, and
 // whose latency tells nothing.
 func TestServiceThatTurnsAwayIsRarelyAsked(t *testing.T) {
