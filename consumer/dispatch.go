@@ -169,6 +169,7 @@ func (g *generation) pick(working context.Context) *work {
 			continue
 		}
 		g.flying++
+		w.since = now
 		w.order.Due = w.leasedAt.Add(g.cfg.Lease)
 		return w
 	}
@@ -198,6 +199,7 @@ func (g *generation) begin(now time.Time, w *work) {
 		}
 	}
 	w.begun = true
+	g.begun++
 	g.gate.Started(now, 1, w.size)
 	if g.line.Ready() <= g.gate.Ahead(now)/2 {
 		g.admit.set()
@@ -215,8 +217,15 @@ func (g *generation) carry(working context.Context, w *work) {
 		}
 		g.mu.Lock()
 		g.flying--
+		w.since = time.Time{}
+		late := g.over
 		g.mu.Unlock()
 		g.cfg.Trace(StepSent, w.order.Number)
+		if late {
+			g.attempt.Release(order.LaneLive)
+			g.settleLate(working, w, a)
+			return
+		}
 		g.answered(w, a)
 		w = g.next(working)
 	}

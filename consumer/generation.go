@@ -34,6 +34,10 @@ type generation struct {
 	want      want
 	closed    bool // the line is: nothing may begin any more
 	withdrawn []order.Spilled
+	over      bool   // an answer that comes now comes late
+	abandoned int    // attempts that nobody waits for
+	begun     uint64 // orders
+	written   uint64 // batches of outcomes
 	sum       sum
 	changed   chan struct{} // made by who waits, closed when Plan may answer differently; nil while nobody waits
 
@@ -50,7 +54,12 @@ type part struct {
 	// Records that wait for an earlier one of their chain, admitted or not.
 	aside      int
 	asideBytes int64
-	full       bool // left out of the fetch: too much is aside, or behind an open record
+
+	head      int64 // what holds back the offset, as of the last look
+	headSince time.Time
+	headTold  bool // the log has it
+
+	full bool // left out of the fetch: too much is aside, or behind an open record
 }
 
 // sum counts records in and out: what was taken is closed, dropped, or still in one of the lines.
@@ -76,6 +85,10 @@ type work struct {
 	yielded  bool          // the next of its chain may run
 	begun    bool          // it has had a permit, and is not in line again
 	aside    bool          // it waits for its chain
+
+	since     time.Time // when the attempt under way began; zero while there is none
+	abandoned bool      // nobody waits for that attempt
+	landed    bool      // guarded by Lane.mu: the attempt has returned
 }
 
 // settling is a work whose outcome is known and not written yet.
@@ -129,6 +142,7 @@ func (g *generation) run(taking context.Context) error {
 
 	var intake, upkeep, dispatcher, writers sync.WaitGroup
 	var fetchErr error
+	intake.Go(func() { g.watchLoop(taking, stopTaking) })
 	intake.Go(func() {
 		fetchErr = g.session.Fetch(taking, g)
 		stopTaking(fetchErr)
@@ -158,17 +172,51 @@ func (g *generation) run(taking context.Context) error {
 	g.awaitIdle(settling)
 	stopWorking(cause)
 	stopSettling(errDrain)
-	dispatcher.Wait()
-	writers.Wait()
-	upkeep.Wait()
-
+	if !join(g.cfg.Drain/10+time.Second, &dispatcher, &writers, &upkeep) {
+		log.ErrorContext(background, "a goroutine of the generation does not end: it is left behind")
+	}
 	g.lastCommit(background, g.cfg.Drain-time.Since(start))
 	log.InfoContext(background, "partitions drained", slog.Duration("took", time.Since(start)),
-		slog.Int("unfinished", len(g.held)), slog.Any("cause", cause))
+		slog.Int("unfinished", g.conclude()), slog.Any("cause", cause))
 	if fetchErr != nil && !errors.Is(fetchErr, context.Canceled) {
 		return fetchErr
 	}
 	return nil
+}
+
+// join waits for groups of goroutines for so long, and says whether all have ended.
+func join(wait time.Duration, groups ...*sync.WaitGroup) bool {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for _, g := range groups {
+			g.Wait()
+		}
+	}()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// conclude says that what comes from now on comes late, and returns how many orders are unfinished.
+func (g *generation) conclude() int {
+	g.mu.Lock()
+	g.over = true
+	var flying []*work
+	for w := range g.held {
+		if !w.since.IsZero() {
+			flying = append(flying, w)
+		}
+	}
+	unfinished := len(g.held)
+	g.mu.Unlock()
+	g.strand(flying)
+	return unfinished
 }
 
 // errDrain is the cause of a context that ended because the drain's budget was used up.
@@ -210,7 +258,7 @@ func (g *generation) unsent(w *work) {
 func (g *generation) awaitIdle(ctx context.Context) {
 	for {
 		g.mu.Lock()
-		busy := len(g.held) + g.admitting
+		busy := len(g.held) + g.admitting - g.abandoned
 		g.mu.Unlock()
 		if busy == 0 {
 			return
@@ -385,6 +433,7 @@ func (g *generation) status(now time.Time) Status {
 		Target:     g.gate.Target(now),
 		InFlight:   g.flying,
 		Pauses:     g.gate.Pauses(),
+		Head:       g.longestHead(now),
 		Imbalance:  g.sum.taken - g.sum.closed - g.sum.dropped - g.waitingRecords() - g.admitting - len(g.held),
 	}
 	for _, why := range HoldReasons() {

@@ -79,6 +79,10 @@ type Config struct {
 	RetryBudget float64       // retries of NOT_SENT for each first attempt, 0 to 1; 0: none
 	RetryDelay  time.Duration // before such a retry; a fifth is added at random
 
+	// An attempt that has not returned by Overdue ignores its context: the generation ends. So it does when for Stuck nothing
+	// begins or is written though something waits and nothing explains it. Defaults: CallBudget, 1 min.
+	Overdue, Stuck time.Duration
+
 	CallBudget time.Duration // the longest a call may take: an order whose lease has less left is not sent
 	Drain      time.Duration // from the end of a generation to the last commit; default 5 s
 	Commit     time.Duration // between commits; default 500 ms
@@ -140,9 +144,10 @@ type Lane struct {
 	// stopping tells the worker's own stop from the end of a generation.
 	stopping atomic.Bool
 
-	mu     sync.Mutex // guards what follows; taken before a generation's
-	limits Limits
-	past   past
+	mu       sync.Mutex // guards what follows; taken before a generation's
+	limits   Limits
+	past     past
+	stranded map[*work]struct{} // see strand
 }
 
 // past is what is kept of the generations that are over.
@@ -169,6 +174,8 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 	setDefault(&cfg.PermitWait, defaultPermitWait)
 	setDefault(&cfg.Lease, 30*time.Second)
 	setDefault(&cfg.CallBudget, time.Second)
+	setDefault(&cfg.Overdue, cfg.CallBudget)
+	setDefault(&cfg.Stuck, time.Minute)
 	setDefault(&cfg.Drain, 5*time.Second)
 	setDefault(&cfg.Commit, 500*time.Millisecond)
 	if cfg.Tenants <= 0 {
@@ -181,8 +188,8 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 		cfg.Trace = func(Step, string) {}
 	}
 	l := &Lane{
-		retries: newRetryBudget(cfg.RetryBudget),
-		cfg:     cfg, group: group, store: store, attempt: attempt, replay: replay,
+		retries: newRetryBudget(cfg.RetryBudget), stranded: map[*work]struct{}{},
+		cfg: cfg, group: group, store: store, attempt: attempt, replay: replay,
 		now: &atomic.Pointer[generation]{}, limits: cfg.Limits,
 	}
 	l.wait.Store(int64(cfg.PermitWait))
@@ -230,6 +237,7 @@ func (l *Lane) Run(ctx context.Context) error {
 func (l *Lane) serve(taking context.Context, s Session) error {
 	l.mu.Lock()
 	g := newGeneration(l, s, l.limits, l.past.learned)
+	g.occupy()
 	l.now.Store(g)
 	l.mu.Unlock()
 	defer l.leave(g)
@@ -272,6 +280,7 @@ type Status struct {
 	InFlight   int   // attempts
 	Lag        int64 // records between the fetch position and the log's end, plus those not settled yet
 	Pauses     uint64
+	Head       Head // the record that has held back a partition's offset for longest; zero where none does
 	// Bound is for how long each constraint has bound, over all generations and one at a time. Time without partitions
 	// is in none of them.
 	Bound map[Constraint]time.Duration

@@ -308,7 +308,8 @@ func startLane(t *testing.T, records int64, a *fakeAttempter, edit func(*Config)
 	}
 	cfg := Config{
 		Route: "r", Owner: "me",
-		Limits: Limits{Bytes: 64 << 20, PartitionBytes: 1 << 20, Records: 5000, Permits: cap(a.permits)},
+		Overdue: 24 * time.Hour, // some tests make calls that last
+		Limits:  Limits{Bytes: 64 << 20, PartitionBytes: 1 << 20, Records: 5000, Permits: cap(a.permits)},
 		Policy: order.Policy{
 			ReplayAttempts: 3, ReplayAttemptsTotal: 20, RetryDelay: time.Second, RetryDelayMax: time.Minute,
 			ReplayPatience: time.Minute, CompensateAfter: time.Second,

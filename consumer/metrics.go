@@ -15,6 +15,7 @@ type metrics struct {
 	spilled      prometheus.Counter
 	withdrawn    prometheus.Counter
 	retries      *prometheus.CounterVec
+	wedged       *prometheus.CounterVec
 	tombstones   prometheus.Counter
 	conflicts    prometheus.Counter
 	lost         prometheus.Counter
@@ -26,7 +27,7 @@ type metrics struct {
 type collector struct {
 	level func() Status
 
-	paused, assigned, generation, lag, inFlight, queued, waiting, held, reserved, target, pauses, constraint, bound, imbalance *prometheus.Desc
+	paused, assigned, generation, lag, inFlight, queued, waiting, held, reserved, target, pauses, headFor, headBehind, constraint, bound, imbalance *prometheus.Desc
 }
 
 func newMetrics(route string, reg prometheus.Registerer, level func() Status) *metrics {
@@ -52,6 +53,7 @@ func newMetrics(route string, reg prometheus.Registerer, level func() Status) *m
 		spilled:      counter("spilled_orders_total", "Orders put into the replay queue by the live lane."),
 		withdrawn:    counter("withdrawn_orders_total", "Orders handed back unsent when their partition went away; they are read again."),
 		retries:      vec("retries_total", "Attempts of which nothing left this machine, by what became of their retry.", "result"),
+		wedged:       vec("wedged_total", "Generations that ended because the lane was wedged.", "at"),
 		tombstones:   counter("skipped_tombstones_total", "Records without a value that the route skips."),
 		conflicts:    counter("conflicts_total", "Late answers that contradict a final state."),
 		lost:         counter("lost_leases_total", "Orders whose lease ran out before they were settled."),
@@ -86,6 +88,8 @@ func newCollector(labels prometheus.Labels, level func() Status) *collector {
 		imbalance:  desc("conservation_imbalance", "Records taken that are in no place they can be in; anything but 0 is a bug."),
 		bound: desc("binding_constraint_seconds_total",
 			"For how long each constraint has limited the route, one at a time.", "constraint"),
+		headFor:    desc("head_of_line_seconds", "How long the record that holds back an offset for longest has done so."),
+		headBehind: desc("head_of_line_records", "Records read after that one."),
 		constraint: desc("binding_constraint", "What limits the route now: 1 for the one that binds.", "constraint"),
 	}
 }
@@ -111,6 +115,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.target, float64(s.Target))
 	gauge(c.imbalance, float64(s.Imbalance))
 	ch <- prometheus.MustNewConstMetric(c.pauses, prometheus.CounterValue, float64(s.Pauses))
+	gauge(c.headFor, s.Head.For.Seconds())
+	gauge(c.headBehind, float64(s.Head.Behind))
 	for _, k := range Constraints() {
 		v := 0.0
 		if k == s.Constraint {

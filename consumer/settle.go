@@ -15,8 +15,12 @@ import (
 // settleLater decides what the answer makes of the order and hands it to the settlers.
 func (g *generation) settleLater(w *work, a order.Answer) {
 	g.m.outcome(a)
+	g.lineUpSettling(g.settlingOf(w, a))
+}
+
+func (g *generation) settlingOf(w *work, a order.Answer) settling {
 	t := g.policy.Load().AfterAttempt(&w.order, a, time.Now(), rand.Float64()) //nolint:gosec // jitter
-	g.lineUpSettling(settling{work: w, settlement: w.order.Settle(t)})
+	return settling{work: w, settlement: w.order.Settle(t)}
 }
 
 func (g *generation) lineUpSettling(s settling) {
@@ -96,7 +100,7 @@ func (g *generation) settleBatch(ctx context.Context, batch []settling) {
 	if !ok {
 		return
 	}
-	g.yieldAll(batch)
+	g.wrote(batch)
 	closed := make([]*work, 0, len(batch))
 	var spill []settling
 	for i, s := range batch {
@@ -141,8 +145,17 @@ func (g *generation) withdrew(s settling, done order.Settled) {
 		g.unaside(w.entry.Partition, w.size)
 	}
 	g.drop(w.size)
-	delete(g.held, w)
+	g.letGo(w)
 	g.idle.set()
+}
+
+// letGo forgets an order. The lock is held.
+func (g *generation) letGo(w *work) {
+	if w.abandoned {
+		w.abandoned = false
+		g.abandoned--
+	}
+	delete(g.held, w)
 }
 
 // unapplied counts a settlement that came too late.
@@ -202,19 +215,20 @@ func (l *Lane) SetReplayFull(ctx context.Context, full bool) {
 	}
 }
 
-// yieldAll lets the next of each chain go: what went before it is written down.
-func (g *generation) yieldAll(batch []settling) {
+// wrote lets the next of each chain go: what went before it is written down.
+func (g *generation) wrote(batch []settling) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.written++
 	if g.cfg.Ordering == Unordered {
 		return
 	}
-	g.mu.Lock()
 	for _, s := range batch {
 		g.yield(s.work)
 	}
-	g.mu.Unlock()
 }
 
-// yield is yieldAll for one; it may be called again. The lock is held.
+// yield lets the next of an order's chain go; it may be called again. The lock is held.
 func (g *generation) yield(w *work) {
 	if w.yielded {
 		return
@@ -237,7 +251,7 @@ func (g *generation) close(ws []*work) {
 		w.ledger.Close(w.order.Message.Offset)
 		g.gate.Closed(now, w.size)
 		g.yield(w)
-		delete(g.held, w)
+		g.letGo(w)
 		if p := g.parts[w.order.Message.Partition]; p != nil {
 			g.fill(p)
 		}

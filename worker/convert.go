@@ -46,8 +46,8 @@ func kafkaConfig(cfg *Config, r *config.Route, opts Options) (kafka.Config, erro
 func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consumer.Config {
 	c := consumer.Config{
 		Route: r.Name, Owner: owner, Policy: r.Policy(),
-		Limits:      limitsConfig(r),
-		RetryBudget: r.Retry.Budget.Share(), RetryDelay: r.Retry.Delay,
+		Limits: limitsConfig(r),
+		Stuck:  r.Watchdog, RetryBudget: r.Retry.Budget.Share(), RetryDelay: r.Retry.Delay,
 		PermitWait: r.Permits.Wait, Lease: r.Lease, CallBudget: r.Downstream.Timeout + callMargin,
 		Drain: cfg.Shutdown.Grace, Logger: opts.Logger.With(slog.String("route", r.Name)), Registerer: opts.Registry,
 	}

@@ -54,7 +54,7 @@ func (h *health) report() report {
 	return r
 }
 
-// serveHTTP serves /metrics, /livez, /readyz and /breakers until ctx ends.
+// serveHTTP serves /metrics, /livez, /readyz, /breakers and /lanes until ctx ends.
 func (w *Worker) serveHTTP(ctx context.Context) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(w.opts.Registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -71,6 +71,7 @@ func (w *Worker) serveHTTP(ctx context.Context) error {
 		_ = json.NewEncoder(rw).Encode(r) // the asker may be gone
 	})
 	mux.HandleFunc("GET "+admin.BreakersPath, w.serveBreakers)
+	mux.HandleFunc("GET "+admin.LanesPath, w.serveLanes)
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,

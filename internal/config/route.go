@@ -13,6 +13,7 @@ type Route struct {
 	Number     Number        `yaml:"number" help:"Where a record carries its business number."`
 	Tombstones string        `yaml:"tombstones" default:"dead" accept:"dead|skip" help:"A record without a value becomes a dead letter, or is passed over."`
 	Lease      time.Duration `yaml:"lease" default:"30s" min:"1s" max:"1h" help:"How long an order belongs to a worker that went silent; more than twice as long as a call and a second."`
+	Watchdog   time.Duration `yaml:"watchdog" default:"1m" min:"5s" max:"1h" help:"Time without progress, with work waiting and nothing to explain it, after which a worker gives its partitions back and takes them anew."`
 	Degrade    string        `yaml:"degrade" default:"spill" accept:"spill|hold|skip" help:"What an open breaker means for a fresh record: the replay queue, waiting in Kafka, or a dead letter for later."`
 	Ordering   string        `yaml:"ordering" default:"none" accept:"none|key|partition" help:"Which records of a partition run one at a time, in the order of their offsets: none of them, those with the same key (a null key is no key), or all."`
 	Permits    Permits       `yaml:"permits" help:"Calls in flight at once, of this worker."`
