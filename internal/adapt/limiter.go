@@ -61,7 +61,8 @@ const (
 
 // What drops do.
 const (
-	dropNoise           = 0.02 // share of calls
+	dropNoise           = 0.02 // share of a window's calls that says nothing
+	dropFew             = 3    // and so do fewer than these, unless they are most
 	dropLeast, dropMost = 0.1, 0.3
 	dropPause           = time.Second     // between two shrinks
 	dropQuiet           = 8 * time.Second // longest time without trials after one
@@ -106,9 +107,6 @@ func (l *Limiter) Limit() int { return l.now.limit }
 
 // Base is the limit that was learnt, Min to Max, without what is being tried.
 func (l *Limiter) Base() int { return int(math.Round(l.base)) }
-
-// Idle is what the latency of the unloaded service is taken for; 0 until it is known.
-func (l *Limiter) Idle() time.Duration { return time.Duration(l.idle * float64(time.Second)) }
 
 // Note takes in a call that began and ended then, with inFlight calls in flight as it ended, itself included. It returns
 // what should be in force from now on. It allocates nothing.
@@ -207,7 +205,7 @@ func (l *Limiter) ratio() float64 {
 // drop shrinks the base where the service dropped calls, and reports whether it did drop some.
 func (l *Limiter) drop(now time.Time) bool {
 	share := l.now.dropShare()
-	if share <= dropNoise {
+	if share <= dropNoise || l.now.drops < dropFew && share <= 0.5 {
 		if l.now.part == trial {
 			l.quiet = 0
 		}
@@ -275,8 +273,8 @@ func (l *Limiter) towardsElasticity(e, variance float64) float64 {
 	return min(max(missing*share, -stepMost), stepMost)
 }
 
-// towardsSlowdown is the step that brings the latency to what it may be against the unloaded one: half the way, which is
-// near enough to all of it for a latency that does not rise faster than the concurrency.
+// towardsSlowdown is the step that brings the latency to what it may be against the unloaded one: slowShare of the way for
+// a latency that rises like the concurrency; one that rises twice as fast is overshot by less than half, and comes back.
 func (l *Limiter) towardsSlowdown(now time.Time) float64 {
 	if l.idle == 0 || !l.full.enough() {
 		return stepMost
@@ -294,7 +292,9 @@ func (l *Limiter) learnIdle(now time.Time) {
 	l.idleAt = now
 	few, n, m := l.last.meanLatency(), l.full.meanInFlight(), l.last.meanInFlight()
 	if m > n/2 {
-		l.idle = min(l.idle*idleRise, few)
+		if l.idle *= idleRise; l.idle == 0 || l.idle > few {
+			l.idle = few
+		}
 		return
 	}
 	idle := min(max(few-(l.full.meanLatency()-few)*m/(n-m), few/2), few)
