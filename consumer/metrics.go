@@ -83,7 +83,7 @@ func newCollector(labels prometheus.Labels, level func() Status) *collector {
 		waiting:    desc("prefetched_bytes", "Bytes of records that wait for a permit."),
 		held:       desc("held_bytes", "Bytes of records taken and not settled."),
 		reserved:   desc("reserved_bytes", "Bytes granted to fetches under way."),
-		target:     desc("prefetch_target_bytes", "Bytes that should wait for permits: drain rate times horizon."),
+		target:     desc("prefetch_target_bytes", "Bytes that wait for permits at most, by drain rate and round trip: the high mark."),
 		pauses:     desc("pauses_total", "Partitions paused."),
 		imbalance:  desc("conservation_imbalance", "Records taken that are in no place they can be in; anything but 0 is a bug."),
 		bound: desc("binding_constraint_seconds_total",

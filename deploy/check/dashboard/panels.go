@@ -76,7 +76,9 @@ func limitsAndBreakers() section {
 				`sum by (le) (rate(spillway_call_seconds_bucket{@}[$__rate_interval]))`)},
 		}},
 		{7, []panel{
-			{12, states("What limits each worker", "The constraint that binds now. Breaker and permits are the downstream's: more workers would not help.",
+			{6, stacked("What limited, over time", "The part of the workers' time that each constraint bound.", "percentunit",
+				query{`avg by (constraint) (rate(spillway_binding_constraint_seconds_total{@}[$__rate_interval]))`, "{{constraint}}"})},
+			{6, states("What limits each worker", "The constraint that binds now. Breaker, rate and permits are the downstream's: more workers would not help.",
 				query{`max by (route, instance, constraint) (spillway_binding_constraint{constraint!="none", @}) == 1`, "{{route}} {{instance}} {{constraint}}"},
 				word{"1", "binds", watch})},
 			{6, lines("Calls: 99 of 100 are faster", "By outcome.", "s",
