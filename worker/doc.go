@@ -10,6 +10,9 @@
 //	...
 //	err = w.Run(ctx) // until ctx ends; drains, commits and leaves the group
 //
+// [Worker.Reload] changes permits, rates and what else docs/settings.md calls hot while it runs; [Worker.Follow] does so
+// whenever the settings file changes.
+//
 // [Worker.Run] owns every goroutine and ends them in this order: HTTP stays up while the lanes drain and the replay
 // engines and compensators finish what is in flight, all within shutdown.grace; then HTTP, Redis and Postgres close.
 package worker

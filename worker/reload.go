@@ -127,16 +127,17 @@ func (w *Worker) Reload(ctx context.Context, cfg *Config) error {
 	for _, r := range w.routes {
 		r.take(routeOf(cfg, r.cfg.Name))
 	}
-	if w.opts.Level != nil {
-		w.opts.Level.Set(cfg.Log.Slog())
-	}
 	w.inForce.cfg = cfg.Clone()
 	fingerprint := w.inForce.show()
 	w.inForce.count(reloadApplied)
+	if w.opts.Level != nil { // what changed is told at the lower of the two levels
+		w.opts.Level.Set(min(w.opts.Level.Level(), cfg.Log.Slog()))
+		defer w.opts.Level.Set(cfg.Log.Slog())
+	}
 	for _, c := range changes {
 		w.opts.Logger.InfoContext(ctx, "setting changed", slog.String("setting", c.Path), slog.String("old", c.Old), slog.String("new", c.New))
 	}
-	w.opts.Logger.InfoContext(ctx, "settings taken", slog.Int("changed", len(changes)), slog.String("fingerprint", fmt.Sprintf("%012x", fingerprint)))
+	w.opts.Logger.InfoContext(ctx, "settings taken", slog.Int("changed", len(changes)), slog.Uint64("fingerprint", fingerprint))
 	return nil
 }
 

@@ -145,7 +145,7 @@ func TestReloadAppliesAllOfTheHotSettingsAndLogsEach(t *testing.T) {
 	}
 	for _, want := range []string{
 		"setting=routes.a.permits.limit old=5 new=3", "setting=routes.b.permits.limit old=6 new=60", "setting=log.level old=info new=debug",
-		fmt.Sprintf("changed=5 fingerprint=%012x", cfg.Fingerprint()),
+		fmt.Sprintf("changed=5 fingerprint=%d", cfg.Fingerprint()),
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, out)
@@ -153,6 +153,10 @@ func TestReloadAppliesAllOfTheHotSettingsAndLogsEach(t *testing.T) {
 	}
 	if after := w.shows(t, "spillway_settings_fingerprint", ""); after == before || after != float64(cfg.Fingerprint()) {
 		t.Errorf("fingerprint %v, was %v, want %v", after, before, cfg.Fingerprint())
+	}
+	quiet, told := parsed(t, reloadText("error", 3, 60)), "setting=log.level old=debug new=error"
+	if err := w.Reload(t.Context(), quiet); err != nil || w.opts.Level.Level() != slog.LevelError || !strings.Contains(out.String(), told) {
+		t.Errorf("%v, level %v: the last thing told is that no more is told\n%s", err, w.opts.Level, out)
 	}
 	// What the caller does with its config afterwards is no reload, and giving the changed one is.
 	cfg.Routes[0].Permits.Limit = 4
@@ -165,8 +169,8 @@ func TestReloadAppliesAllOfTheHotSettingsAndLogsEach(t *testing.T) {
 	if err := w.Reload(t.Context(), cfg); err != nil {
 		t.Error(err)
 	}
-	if w.reloads(t, reloadApplied) != 2 || w.reloads(t, reloadUnchanged) != 1 {
-		t.Errorf("%v applied and %v unchanged, want 2 and 1", w.reloads(t, reloadApplied), w.reloads(t, reloadUnchanged))
+	if w.reloads(t, reloadApplied) != 3 || w.reloads(t, reloadUnchanged) != 1 {
+		t.Errorf("%v applied and %v unchanged, want 3 and 1", w.reloads(t, reloadApplied), w.reloads(t, reloadUnchanged))
 	}
 }
 
