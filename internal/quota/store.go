@@ -38,7 +38,8 @@ type Answer struct {
 const (
 	// Step bounds how far a table's clock moves between two reports.
 	Step = 2 * time.Second
-	// Pass is the least time between two divisions of the cap, unless somebody came.
+	// Pass is the least time between two divisions of the cap; a fifth of it where somebody came, so that a thousand who come
+	// together do not make a thousand of them.
 	Pass = 500 * time.Millisecond
 	// Turn is how long those who have something keep it where there is less than one for each.
 	Turn = 10 * time.Second

@@ -48,7 +48,8 @@ func (t *Table) Exchange(now time.Duration, run, worker string, r Report) Answer
 	}
 	w = row{seq: r.Seq, until: t.clock + r.Hold, cap: r.Cap, want: r.Want, most: r.Most, amount: r.Held, share: w.share}
 	t.rows[worker] = w
-	if !known || t.clock >= t.passed+Pass || r.Cap != t.cap {
+	since := t.clock - t.passed
+	if since >= Pass || !known && since >= Pass/5 || r.Cap < t.cap {
 		t.divide()
 		w = t.rows[worker]
 	}

@@ -119,7 +119,7 @@ func TestAQuotaIsKeptByARealServer(t *testing.T) {
 		return answers[0]
 	}
 	report := func(seq uint64, held int64) quota.Report {
-		return quota.Report{Key: "pay{1}", Seq: seq, Held: held, Want: 10, Most: 10, Cap: 10, Hold: 300 * time.Millisecond}
+		return quota.Report{Key: "pay{1}", Seq: seq, Held: held, Want: 10, Most: 10, Cap: 10, Hold: 600 * time.Millisecond}
 	}
 	if a := ask("a", report(1, 0)); !a.Unsure || a.Grant != 0 {
 		t.Fatalf("a table that nobody knows answers %+v", a)
@@ -127,17 +127,21 @@ func TestAQuotaIsKeptByARealServer(t *testing.T) {
 	if a := ask("b", report(1, 4)); !a.Unsure || a.Grant != 4 || a.Allotted != 4 {
 		t.Fatalf("a holder is answered %+v", a)
 	}
-	time.Sleep(350 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond)
+	if a := ask("b", report(2, 4)); !a.Unsure || a.Grant != 4 {
+		t.Fatalf("half a hold later a holder is answered %+v", a)
+	}
+	time.Sleep(400 * time.Millisecond)
 	if a := ask("a", report(2, 0)); a.Unsure || a.Grant != 5 || a.Workers != 2 {
 		t.Fatalf("once all holders must have spoken: %+v", a)
 	}
-	if a := ask("b", report(2, 4)); a.Grant != 5 || a.Allotted != 10 {
+	if a := ask("b", report(3, 4)); a.Grant != 5 || a.Allotted != 10 {
 		t.Fatalf("the other's half: %+v", a)
 	}
-	if a := ask("b", report(2, 4)); !a.Stale {
+	if a := ask("b", report(3, 4)); !a.Stale {
 		t.Fatalf("the same report again: %+v", a)
 	}
-	gone := report(3, 0)
+	gone := report(4, 0)
 	gone.Gone = true
 	if a := ask("b", gone); a.Grant != 0 || a.Workers != 1 || a.Allotted != 5 {
 		t.Fatalf("after a clean end: %+v", a)

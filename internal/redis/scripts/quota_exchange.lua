@@ -81,7 +81,8 @@ local function fill(parts, n)
   return n
 end
 
-if fresh or clock >= passed + pass or mycap ~= cap then -- divide anew
+local since = clock - passed
+if since >= pass or fresh and since >= pass / 5 or mycap < cap then -- divide anew
   passed, allotted, cap, rows = clock, 0, largest, 0
   local all, parts = redis.call('HGETALL', KEYS[1]), {}
   local function count(name, w)
