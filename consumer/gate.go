@@ -149,6 +149,7 @@ func (g *Gate) Started(now time.Time, records int, bytes int64) {
 	g.waiting -= bytes
 	g.bytesRate.add(now, float64(bytes))
 	g.recordsRate.add(now, float64(records))
+	g.late[HoldRate] = false
 	g.relax(now)
 	g.account(now)
 }

@@ -119,3 +119,37 @@ func TestPauseStateDiesWithTheAssignment(t *testing.T) {
 }
 
 var epoch = time.Unix(1_700_000_000, 0)
+
+func TestGatePausesForTheRateAsForPermits(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(2)
+	bring(g, epoch, g.Plan(epoch, ids, nil), 200)
+	g.Rate(epoch, true)
+	if g.Paused() != 2 || !g.Holding(HoldRate) || g.Constraint() != ConstraintRate {
+		t.Fatalf("paused %d, constraint %s: want both partitions, for the rate", g.Paused(), g.Constraint())
+	}
+	if got := g.Plan(epoch, ids, nil); len(got) != 0 {
+		t.Fatalf("granted %v", got)
+	}
+	l := g.Level()
+	g.Started(at(1), l.Queued-10, l.WaitingBytes-2000)
+	if g.Paused() != 0 {
+		t.Fatal("still paused with ten records in line")
+	}
+}
+
+func TestGatePausesAWhileApart(t *testing.T) {
+	t.Parallel()
+	g, ids := testGate(1)
+	g.SetPermits(1)
+	for i := range 600 { // a call takes a tenth of a second: each wait for the one permit is late
+		now := at(float64(i) / 10)
+		bring(g, now, g.Plan(now, ids, nil), 200)
+		g.Permit(now, true)
+		g.Started(now, 1, 200)
+		g.Closed(now, 200)
+	}
+	if n := g.Pauses(); n < 5 || n > 16 {
+		t.Fatalf("%d pauses in a minute", n)
+	}
+}
