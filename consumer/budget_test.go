@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"spillway/order"
 )
 
@@ -176,6 +178,34 @@ func TestRefusedOrdersPayForNoRetry(t *testing.T) {
 		}
 		if err := b.stop(); err != nil {
 			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+func TestAnOrderHandedBackBeforeItsRetryCountsOneOutcome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		a := newAttempter(1, 0, order.Answer{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed})
+		b := startLane(t, 1, a, func(c *Config) { c.RetryBudget, c.RetryDelay, c.Registerer = 1, time.Minute, reg })
+		time.Sleep(time.Second)
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		got := 0.0
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "spillway_live_outcomes_total" {
+				for _, m := range f.GetMetric() {
+					got += m.GetCounter().GetValue()
+				}
+			}
+		}
+		if calls, _ := a.made(); calls != 1 || got != 1 {
+			t.Errorf("%d calls, %v counted, want one of each", calls, got)
 		}
 	})
 }

@@ -242,11 +242,11 @@ func (g *generation) unsent(w *work) {
 	g.mu.Unlock()
 	if w.first != nil { // it was tried: that is written down
 		w.order.AttemptsTotal--
-		g.settleLater(w, *w.first)
+		g.lineUpSettling(g.settlingOf(w, *w.first))
 		return
 	}
 	if !again {
-		g.settleLater(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()})
+		g.lineUpSettling(g.settlingOf(w, order.Answer{Outcome: order.OutcomeCancelled, Reason: g.whyStopped()}))
 		return
 	}
 	g.lineUpSettling(settling{

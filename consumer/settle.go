@@ -18,6 +18,7 @@ func (g *generation) settleLater(w *work, a order.Answer) {
 	g.lineUpSettling(g.settlingOf(w, a))
 }
 
+// settlingOf counts nothing: the answer was counted before, or no attempt gave it.
 func (g *generation) settlingOf(w *work, a order.Answer) settling {
 	t := g.policy.Load().AfterAttempt(&w.order, a, time.Now(), rand.Float64()) //nolint:gosec // jitter
 	return settling{work: w, settlement: w.order.Settle(t)}
