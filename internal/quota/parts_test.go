@@ -1,19 +1,32 @@
 package quota
 
 import (
+	"sync"
 	"testing"
 	"time"
 )
 
 // fakeLimiter remembers its share.
 type fakeLimiter struct {
+	mu    sync.Mutex // guards share
 	share float64
 	taken int
 	short bool
 }
 
-func (l *fakeLimiter) SetShare(perSecond float64, _ time.Time) { l.share = perSecond }
-func (l *fakeLimiter) Demand() (int, bool)                     { return l.taken, l.short }
+func (l *fakeLimiter) SetShare(perSecond float64, _ time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.share = perSecond
+}
+
+func (l *fakeLimiter) now() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.share
+}
+
+func (l *fakeLimiter) Demand() (int, bool) { return l.taken, l.short }
 
 func newRate(t *testing.T, perSecond float64, l *fakeLimiter) *Rate {
 	t.Helper()
@@ -28,13 +41,13 @@ func TestAWorkerWithoutAShareStartsWithAHundredth(t *testing.T) {
 	t.Parallel()
 	l := &fakeLimiter{}
 	r := newRate(t, 200, l)
-	if l.share != 2 {
-		t.Errorf("share %v", l.share)
+	if l.now() != 2 {
+		t.Errorf("share %v", l.now())
 	}
 	r.Report(at(time.Second), false)
 	r.Missed(at(time.Hour))
-	if l.share != 2 {
-		t.Errorf("share %v without the table", l.share)
+	if l.now() != 2 {
+		t.Errorf("share %v without the table", l.now())
 	}
 }
 
@@ -50,23 +63,23 @@ func TestAShareIsHalvedForEachLeaseWithoutAnAnswer(t *testing.T) {
 		{0, 80}, {Lease, 80}, {Lease + 1, 40}, {2*Lease - 1, 40}, {2 * Lease, 20}, {3 * Lease, 10}, {10 * Lease, 1}, {1000 * Lease, 1},
 	} {
 		r.Missed(at(c.after))
-		if l.share != c.want {
-			t.Errorf("%v after the answer the share is %v, want %v", c.after, l.share, c.want)
+		if l.now() != c.want {
+			t.Errorf("%v after the answer the share is %v, want %v", c.after, l.now(), c.want)
 		}
 		if held := r.Report(at(c.after), false).Held; held != int64(c.want*Unit) {
 			t.Errorf("%v after the answer %d are held, want %v", c.after, held, c.want)
 		}
 	}
 	r.Answered(at(time.Hour), at(time.Hour), Answer{Stale: true, Grant: 5})
-	if l.share != 1 {
-		t.Errorf("a stale answer gave %v", l.share)
+	if l.now() != 1 {
+		t.Errorf("a stale answer gave %v", l.now())
 	}
 	r.Answered(at(time.Hour), at(time.Hour), Answer{Grant: 50 * Unit, Cap: 100 * Unit})
-	if l.share != 50 {
-		t.Errorf("share %v", l.share)
+	if l.now() != 50 {
+		t.Errorf("share %v", l.now())
 	}
-	if rep := r.Report(at(time.Hour), true); l.share != 0 || rep.Held != 0 || !rep.Gone {
-		t.Errorf("leaving with %v: %+v", l.share, rep)
+	if rep := r.Report(at(time.Hour), true); l.now() != 0 || rep.Held != 0 || !rep.Gone {
+		t.Errorf("leaving with %v: %+v", l.now(), rep)
 	}
 }
 

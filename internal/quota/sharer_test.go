@@ -94,27 +94,27 @@ func TestSharerKeepsAnAllotmentThroughAShortOutageAndGivesItBack(t *testing.T) {
 			t.Errorf("%d permits of a table that nobody knows, %+v", pool.now(), permits.State())
 		}
 		time.Sleep(5 * time.Second)
-		if pool.now() != 20 || limiter.share != 100 {
-			t.Errorf("%d permits and %v/s, alone", pool.now(), limiter.share)
+		if pool.now() != 20 || limiter.now() != 100 {
+			t.Errorf("%d permits and %v/s, alone", pool.now(), limiter.now())
 		}
 		store.fail(errors.New("gone fishing"))
 		time.Sleep(3 * time.Second)
-		if pool.now() != 20 || limiter.share != 100 || s.Away() == nil || s.Missed() == 0 {
-			t.Errorf("%d permits, %v/s, away %v", pool.now(), limiter.share, s.Away())
+		if pool.now() != 20 || limiter.now() != 100 || s.Away() == nil || s.Missed() == 0 {
+			t.Errorf("%d permits, %v/s, away %v", pool.now(), limiter.now(), s.Away())
 		}
 		time.Sleep(4 * time.Second)
-		if pool.now() != 0 || limiter.share != 50 {
-			t.Errorf("%d permits and %v/s after the lease", pool.now(), limiter.share)
+		if pool.now() != 0 || limiter.now() != 50 {
+			t.Errorf("%d permits and %v/s after the lease", pool.now(), limiter.now())
 		}
 		store.fail(nil)
 		time.Sleep(4 * time.Second)
-		if pool.now() != 20 || limiter.share != 100 || s.Away() != nil {
-			t.Errorf("%d permits, %v/s, away %v", pool.now(), limiter.share, s.Away())
+		if pool.now() != 20 || limiter.now() != 100 || s.Away() != nil {
+			t.Errorf("%d permits, %v/s, away %v", pool.now(), limiter.now(), s.Away())
 		}
 		stop()
 		<-ended
-		if pool.now() != 0 || limiter.share != 0 {
-			t.Errorf("%d permits and %v/s after the end", pool.now(), limiter.share)
+		if pool.now() != 0 || limiter.now() != 0 {
+			t.Errorf("%d permits and %v/s after the end", pool.now(), limiter.now())
 		}
 		for _, table := range store.tables {
 			if len(table.rows) != 0 || table.allotted != 0 {

@@ -50,7 +50,7 @@ func TestAGreedyLaneGetsTheRateAndNoMore(t *testing.T) {
 		burst int
 		most  float64 // in 60 s
 	}{
-		{200, 0, 60*200 + 20}, {200, 1, 60*200 + 1}, {1, 0, 61}, {1.0 / 60, 0, 2}, {10_000, 5, 600_005}, {7.5, 3, 60*7.5 + 3},
+		{200, 0, 60*200 + 20}, {200, 1, 60*200 + 1}, {1, 0, 61}, {1.0 / 60, 0, 2}, {3000, 5, 180_005}, {7.5, 3, 60*7.5 + 3},
 	} {
 		l := New(Config{Limit: c.rate, Burst: c.burst}, epoch)
 		n := float64(greedy(l, epoch, time.Minute, order.LaneLive, ""))
@@ -98,7 +98,7 @@ func race(l *Limiter, d, late time.Duration, rnd *rand.Rand) (got [2]int) {
 func TestLiveAndReplayShareTheRateByWeight(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 1))
-	for _, rate := range []float64{3, 20, 200, 2000} {
+	for _, rate := range []float64{3, 20, 200, 1000} {
 		for _, late := range []time.Duration{0, 200 * time.Microsecond, 2 * time.Millisecond} {
 			l := New(Config{Limit: rate, LiveShare: 0.7, ReplayShare: 0.2}, epoch)
 			got := race(l, time.Minute, late, rnd)
@@ -254,12 +254,12 @@ func TestRefusalsSayWhenToAskAgain(t *testing.T) {
 // TestNoWindowHoldsMoreThanTheRate looks at every window of a random history.
 func TestNoWindowHoldsMoreThanTheRate(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(50) {
+	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		rate, burst := 5+rnd.Float64()*200, 1+rnd.IntN(30)
 		l := New(Config{Limit: rate, Burst: burst}, epoch)
 		var took []time.Duration
-		for at := time.Duration(0); at < 20*time.Second; at += time.Duration(rnd.Int64N(int64(30 * time.Millisecond))) {
+		for at := time.Duration(0); at < 10*time.Second; at += time.Duration(rnd.Int64N(int64(30 * time.Millisecond))) {
 			lane := order.Lane(rnd.IntN(2))
 			if l.Pace(epoch.Add(at), lane, "") == 0 {
 				took = append(took, at)
