@@ -70,6 +70,13 @@ func (n *notSent) answer(o *order.Order) order.Answer {
 	return order.Answer{Outcome: order.OutcomeSucceeded}
 }
 
+// seen is what was noted, once nothing is noted any more.
+func (n *notSent) seen() (at map[string][]time.Time, total map[string]int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at, n.total
+}
+
 func startNotSent(t *testing.T, records int64, first func(*order.Order) bool) (*bench, *notSent) {
 	t.Helper()
 	n := &notSent{first: first, at: map[string][]time.Time{}, total: map[string]int{}}
@@ -84,13 +91,14 @@ func TestLaneTriesAgainOnceWhatNeverLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, n := startNotSent(t, 100, func(o *order.Order) bool { return o.Message.Offset%33 == 0 })
 		time.Sleep(5 * time.Second)
-		for number, at := range n.at {
+		tries, total := n.seen()
+		for number, at := range tries {
 			if len(at) == 2 {
 				if wait := at[1].Sub(at[0]); wait < 50*time.Millisecond || wait > 61*time.Millisecond {
 					t.Errorf("%s was tried again after %s, want 50 ms and up to a fifth", number, wait)
 				}
-				if n.total[number] != 2 {
-					t.Errorf("%s: the second attempt counts %d", number, n.total[number])
+				if total[number] != 2 {
+					t.Errorf("%s: the second attempt counts %d", number, total[number])
 				}
 			}
 		}
@@ -113,7 +121,8 @@ func TestLaneSpillsWhatTheRetryBudgetHasNoRoomFor(t *testing.T) {
 		b, n := startNotSent(t, records, func(*order.Order) bool { return true }) // the service is away
 		time.Sleep(10 * time.Second)
 		again := 0
-		for number, at := range n.at {
+		tries, _ := n.seen()
+		for number, at := range tries {
 			again += len(at) - 1
 			if len(at) > 2 {
 				t.Errorf("%s was tried %d times", number, len(at))

@@ -3,6 +3,7 @@ package consumer
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 // keyWatch checks that the orders of a key run one at a time, in the order of their offsets.
 type keyWatch struct {
 	t    *testing.T
-	took time.Duration
+	took atomic.Int64 // a time.Duration
 
 	mu      sync.Mutex
 	running map[string]bool
@@ -37,7 +38,7 @@ func (k *keyWatch) answer(o *order.Order) order.Answer {
 	k.calls++
 	k.most = max(k.most, len(k.running))
 	k.mu.Unlock()
-	time.Sleep(k.took)
+	time.Sleep(time.Duration(k.took.Load()))
 	k.mu.Lock()
 	delete(k.running, key)
 	k.mu.Unlock()
@@ -53,7 +54,8 @@ func (k *keyWatch) seen() (calls, most int) {
 // startKeyed starts a lane whose records carry keys. Their business number is in a header.
 func startKeyed(t *testing.T, records int64, permits int, key func(int64) []byte, edit func(*Config)) (*bench, *keyWatch) {
 	t.Helper()
-	k := &keyWatch{t: t, took: 10 * time.Millisecond, running: map[string]bool{}, last: map[string]int64{}}
+	k := &keyWatch{t: t, running: map[string]bool{}, last: map[string]int64{}}
+	k.took.Store(int64(10 * time.Millisecond))
 	a := newAttempter(permits, 0, order.Answer{})
 	a.answer = k.answer
 	b := startLane(t, records, a, func(c *Config) {
@@ -126,7 +128,7 @@ func TestLaneBoundsWhatWaitsForAHotKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b, k := startKeyed(t, 100_000, 10, func(int64) []byte { return []byte("hot") }, nil)
-		k.took = time.Second
+		k.took.Store(int64(time.Second))
 		time.Sleep(5 * time.Second)
 		// One partition may have half of prefetch.records aside; what was fetched before that was known comes on top.
 		g := b.lane.now.Load()

@@ -90,7 +90,8 @@ func TestKeyOrderHoldsFromOneReaderToTheNext(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const records = 600
 				store := memstore.New(time.Now)
-				k := &keyWatch{t: t, took: 30 * time.Millisecond, running: map[string]bool{}, last: map[string]int64{}}
+				k := &keyWatch{t: t, running: map[string]bool{}, last: map[string]int64{}}
+				k.took.Store(int64(30 * time.Millisecond))
 				group := &fakeGroup{records: records, key: func(offset int64) []byte {
 					return fmt.Append(nil, "k", offset*offset%7)
 				}}

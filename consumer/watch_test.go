@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,12 +63,12 @@ func TestWatchdogTellsAWedgeFromAWait(t *testing.T) {
 // manyGroup serves generation after generation until ctx ends, as a group does whose member gives up by itself.
 type manyGroup struct {
 	*fakeGroup
-	generations int
+	generations atomic.Int64
 }
 
 func (g *manyGroup) Run(ctx context.Context, serve func(context.Context, Session) error) error {
 	for ctx.Err() == nil {
-		g.generations++
+		g.generations.Add(1)
 		if err := serve(ctx, g); err != nil {
 			return err
 		}
@@ -142,8 +143,8 @@ func TestACallThatNeverReturnsEndsTheGenerationAndKeepsItsPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, g, s, store, reg, stop := startStubborn(t, Unordered)
 		time.Sleep(20 * time.Second)
-		if g.generations != 2 {
-			t.Errorf("%d generations, want 2: the wedge ends one, and what is left of it ends no other", g.generations)
+		if g.generations.Load() != 2 {
+			t.Errorf("%d generations, want 2: the wedge ends one, and what is left of it ends no other", g.generations.Load())
 		}
 		if n := counter(t, reg, "spillway_wedged_total"); n != 1 {
 			t.Errorf("%v wedges counted, want 1", n)
@@ -183,8 +184,8 @@ func TestAKeyWaitsForACallThatOutlivedItsGeneration(t *testing.T) {
 		}
 		close(s.back)
 		time.Sleep(2 * time.Second)
-		if succeeded, _ := states(t, store); succeeded != 200 || g.generations != 2 {
-			t.Errorf("%d succeeded in %d generations, want all in 2", succeeded, g.generations)
+		if succeeded, _ := states(t, store); succeeded != 200 || g.generations.Load() != 2 {
+			t.Errorf("%d succeeded in %d generations, want all in 2", succeeded, g.generations.Load())
 		}
 		stop()
 	})
