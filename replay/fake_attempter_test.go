@@ -163,6 +163,13 @@ func (s *service) seen() []call {
 	return append([]call(nil), s.calls...)
 }
 
+// ended is how many calls are over.
+func (s *service) ended() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls) - s.flying
+}
+
 // between counts the calls from a to b after the first moment of the test.
 func (s *service) between(start time.Time, a, b time.Duration) int {
 	n := 0
