@@ -17,6 +17,7 @@ const (
 	pauseApart  = 4 * time.Second // from one pause for want of permits or rate to the next: 15 a minute at most
 	mostRequest = 8 << 20         // what one request asks for at most: its response is held in memory beside the records
 	leastGrant  = 1 << 10
+	evenGrant   = 16 << 10               // what partitions that have records share a request by: a producer's batch, by default
 	lateAsk     = 500 * time.Millisecond // a request that takes longer is not counted on
 	yieldFor    = 20 * time.Millisecond  // how long a request waits for another broker's whose turn it is
 	coldRecord  = 1 << 10                // a record's bytes before one was seen
@@ -42,20 +43,44 @@ type gatePart struct {
 	full      bool  // too many records stand behind an open one
 	dry       bool  // it brought nothing when it was asked last
 	asked     int   // the turn of its last grant
+	led       int   // the turn in which it went first for want of a grant large enough
+
+	at, before time.Time // of its last grant, and of the one before
+	flow       float64   // bytes a second that it brought of late
+}
+
+// due is what a partition that is read to its end may bring by now: twice what its flow would have, so that it is read to its
+// end again.
+func (p *gatePart) due(now time.Time) int64 {
+	if p.at.IsZero() || p.highWater > p.next {
+		return 0
+	}
+	return int64(2 * p.flow * now.Sub(p.at).Seconds())
+}
+
+// saw takes in what a grant brought.
+func (p *gatePart) saw(bytes int64) {
+	if p.before.IsZero() || !p.at.After(p.before) {
+		return
+	}
+	flow := float64(bytes) / p.at.Sub(p.before).Seconds()
+	p.flow = max(flow, (p.flow+flow)/2)
 }
 
 // behind reports whether the partition is known to have records that can be read. One that has them and brought none is
-// not: an open transaction stands before them, or their batch is larger than its grant was, and then it goes first in the
-// next request, whatever its size.
+// not: an open transaction stands before them, or their batch is larger than its grant was, and then it leads one of the
+// next requests, which brings a batch of whatever size.
 func (p *gatePart) behind() bool { return p.highWater > p.next && !p.dry }
 
 // Plan appends the grants of the next request for the candidates, the partitions one broker leads, to grants.
 //
 // Partitions that are known to have records are asked once the line is below its low mark, whoever was asked longest
-// ago first, for what it lacks to its high mark. They share it evenly, as few of them as get what one legal record needs; where that is more
-// than the line lacks, one of them gets what it lacks: it is the first of its request, so that the broker sends its first batch whole.
+// ago first, for what it lacks to its high mark. They share it evenly, as few of them as get what a usual batch needs, so
+// that a backlog in one does not keep the others waiting. Whose batch is larger than its part leads a later request: the
+// broker sends the first batch of the first partition whole.
 // All others, read to their end as far as is known, are listened to in the same request, or by one of their own. They
-// share what the line lacks beside that.
+// share what the line lacks beside that, and get what their flow is likely to have brought in any case, up to the high mark
+// together: what comes little by little does not wait behind a backlog.
 func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	defer g.account(now)
 	g.pauseLate(now)
@@ -82,20 +107,25 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 	g.turn++
 	a := &ask{at: now, expected: room}
 	if len(g.behind) > 0 {
-		n := max(min(room/g.limits.PartitionBytes, int64(len(g.behind))), 1)
+		n := max(min(room/min(evenGrant, g.limits.PartitionBytes), int64(len(g.behind))), 1)
 		for _, p := range g.behind[:n] {
-			p.chosen = true
+			if p.chosen = true; p.dry {
+				p.led = g.turn
+			}
 			grants = g.grant(grants, p, a, room/n)
 		}
 		budget -= 2 * room
 	}
 	if n := min(int64(len(g.quiet)), budget/(2*leastGrant)); n > 0 {
 		share := max(min(g.quietRoom(now, room), budget/2)/n, leastGrant)
+		spare := max(min(budget/2, g.Target(now))-share*n, 0)
 		for _, p := range g.quiet[:n] {
 			p.chosen = false
-			grants = g.grant(grants, p, a, share)
+			more := min(max(min(p.due(now), g.limits.PartitionBytes)-share, 0), spare)
+			spare -= more
+			a.possible += share + more
+			grants = g.grant(grants, p, a, share+more)
 		}
-		a.possible = share * n
 	}
 	a.reserved += g.limits.PartitionBytes
 	g.reserved += a.reserved
@@ -107,6 +137,7 @@ func (g *Gate) Plan(now time.Time, candidates []int32, grants []Grant) []Grant {
 // partition of a request gets a record whatever its size, which is reserved with the request.
 func (g *Gate) grant(grants []Grant, p *gatePart, a *ask, bytes int64) []Grant {
 	p.ask, p.asked = a, g.turn
+	p.before, p.at = p.at, a.at
 	a.open++
 	a.reserved += 2 * bytes
 	return append(grants, Grant{Partition: p.id, Offset: p.next, Bytes: int32(bytes)}) //nolint:gosec // at most mostRequest or PartitionBytes
@@ -134,7 +165,24 @@ func (g *Gate) sort(candidates []int32) (first *gatePart) {
 			first = line[0]
 		}
 	}
+	g.putFirst()
 	return first
+}
+
+// putFirst puts one of the partitions that are known to have records and brought none at the head of those behind: the one that
+// has waited for that longest, in turn with those. A broker sends the first batch of the first partition that has one, and
+// of the others only what fits.
+func (g *Gate) putFirst() {
+	at := -1
+	for i, p := range g.quiet {
+		if p.dry && p.highWater > p.next && (at < 0 || p.led < g.quiet[at].led) {
+			at = i
+		}
+	}
+	if at >= 0 && (len(g.behind) == 0 || g.quiet[at].led <= g.behind[0].asked) {
+		g.behind = slices.Insert(g.behind, 0, g.quiet[at])
+		g.quiet = slices.Delete(g.quiet, at, at+1)
+	}
 }
 
 // shut reports whether nothing may be asked for, whatever its size.
@@ -272,6 +320,7 @@ func (g *Gate) Delivered(now time.Time, gr Grant, records int, bytes, next, high
 			g.fetching.add(now.Sub(p.ask.at))
 		}
 		p.next, p.highWater, p.dry = next, highWater, !moved
+		p.saw(bytes)
 		g.giveBack(p, int64(gr.Bytes), bytes)
 	}
 	if records > 0 {

@@ -169,8 +169,50 @@ func TestGateListensToQuietPartitionsInEveryRequest(t *testing.T) {
 			g.Released(now, gr)
 		}
 	}
-	if asked[2] != 24 || asked[3] != 24 || asked[0]+asked[1] != 24 || asked[0] != 12 {
-		t.Fatalf("asked %v: the quiet ones each time, the others in turn", asked)
+	if asked[2] != 24 || asked[3] != 24 || asked[0] != asked[1] || asked[0] < 12 {
+		t.Fatalf("asked %v: the quiet ones each time, the others as often as each other", asked)
+	}
+}
+
+// Three partitions under a backlog of one of them: a broker sends the first batch of the first partition that has one
+// whole, and of the others what fits their grants. Once the two with less to read were asked for less than a batch each time,
+// behind the backlog, and got nothing.
+func TestGateReadsEveryPartitionBesideABacklogWhateverItsBatches(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int64{300, 10_000, 100_000, 900_000} {
+		const record = 100 // bytes
+		g, ids := testGate(3)
+		next, read := map[int32]int64{}, map[int32]int64{}
+		end := func(p int32, now time.Time) int64 { // of the log, in records
+			if p == 0 {
+				return 10_000_000
+			}
+			return int64(now.Sub(epoch).Seconds() * 100)
+		}
+		for i := range 12_000 { // ten minutes
+			now := epoch.Add(time.Duration(i) * 50 * time.Millisecond)
+			if drained := min(25, g.Level().Queued); drained > 0 { // 500 records a second
+				g.Started(now, drained, int64(drained*record))
+				g.Closed(now, int64(drained*record))
+			}
+			first := true
+			for _, gr := range g.Plan(now, ids, nil) {
+				have := (end(gr.Partition, now) - next[gr.Partition]) * record
+				bring := min(have, int64(gr.Bytes)/batch*batch)
+				if have > 0 && first {
+					bring, first = min(have, max(bring, batch)), false
+				}
+				n := bring / record
+				next[gr.Partition] += n
+				read[gr.Partition] += n
+				g.Delivered(now, gr, int(n), n*record, next[gr.Partition], end(gr.Partition, now))
+			}
+		}
+		for _, p := range ids[1:] {
+			if want := int64(100 * 570); read[p] < want { // at most half a minute behind
+				t.Errorf("batches of %d: %v records read, want at least %d of each", batch, read, want)
+			}
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 			c.Ordering = o
 		}
 	}
-	c.Tenant = tenant(r.Rate.Tenant)
+	c.Tenant, c.Tenants = tenant(r.Rate.Tenant), r.Rate.Tenant.Max
 	if r.Tombstones == "skip" {
 		c.Tombstones = consumer.SkipTombstones
 	}
