@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"spillway/order"
 )
 
 // testLine is a line and what a test needs to say about it.
@@ -304,5 +306,47 @@ func BenchmarkLine(b *testing.B) {
 				l.Push(e)
 			}
 		})
+	}
+}
+
+func TestLotsLetInAFewOfAChainAndTheRestInTheirOrder(t *testing.T) {
+	t.Parallel()
+	s := newLots(ByKey)
+	at := func(offset int64, key string) *record {
+		return &record{message: order.Message{Partition: 1, Offset: offset, Key: []byte(key)}}
+	}
+	for o := range int64(20) {
+		if in := s.enter(at(o, "hot")); in != (o < mostOfChain) {
+			t.Fatalf("offset %d: in %t", o, in)
+		}
+	}
+	if !s.enter(at(100, "cold")) || !s.enter(&record{message: order.Message{Partition: 1, Offset: 101}}) || !s.enter(&record{message: order.Message{Partition: 2, Key: []byte("hot")}}) {
+		t.Error("another key, none and another partition wait for nobody")
+	}
+	for want := int64(mostOfChain); want < 20; want++ {
+		next, ok := s.leave(1, []byte("hot"))
+		if !ok || next.message.Offset != want {
+			t.Fatalf("next is %d, %t, want %d", next.message.Offset, ok, want)
+		}
+	}
+	if s.parked != 0 {
+		t.Errorf("%d parked", s.parked)
+	}
+	for range mostOfChain {
+		if _, ok := s.leave(1, []byte("hot")); ok {
+			t.Error("something was parked still")
+		}
+	}
+	s.leave(1, []byte("cold"))
+	s.leave(1, nil)
+	s.leave(2, []byte("hot"))
+	if len(s.chains) != 0 {
+		t.Errorf("%d chains are remembered of which nothing is left", len(s.chains))
+	}
+	for o := range int64(20) {
+		s.enter(at(o, "again"))
+	}
+	if all := s.clear(); len(all) != 20-mostOfChain || s.parked != 0 || len(s.chains) != 0 {
+		t.Errorf("cleared %d, %d parked, %d chains", len(all), s.parked, len(s.chains))
 	}
 }
