@@ -36,7 +36,7 @@ func (g *Gate) Constraint() Constraint {
 		return ConstraintReplayFull
 	case g.holds[HoldBreaker]:
 		return ConstraintBreaker
-	case g.holds[HoldRate], g.awaits == ConstraintRate && g.queued > 0:
+	case g.holds[HoldRate], g.awaits == ConstraintRate:
 		return ConstraintRate
 	case g.holds[HoldPermits], g.awaits == ConstraintPermits && g.queued > 0:
 		return ConstraintPermits

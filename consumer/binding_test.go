@@ -24,6 +24,7 @@ func TestGateAccountsForEachSecondOnce(t *testing.T) {
 	g.Hold(at(9), HoldBreaker, true)
 	g.Hold(at(10), HoldBreaker, false)
 	g.Started(at(11), 10, 1000) // nothing waits any more
+	g.Awaits(at(11), ConstraintNone)
 	want := map[Constraint]float64{
 		ConstraintNone: 2, ConstraintPermits: 3, ConstraintStore: 3, ConstraintReplayFull: 1, ConstraintRate: 2, ConstraintBreaker: 1,
 		ConstraintBytes: 0,

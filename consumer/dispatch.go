@@ -53,7 +53,7 @@ func (g *generation) awaitReady(ctx context.Context) bool {
 		case e != nil:
 		case g.line.Ready() > 0:
 			g.gate.Awaits(now, ConstraintRate)
-			g.gate.Rate(now, until.Sub(now) > g.permitWait())
+			g.gate.Rate(now, g.line.Ahead() > 0 && until.Sub(now) > g.permitWait())
 		default:
 			g.gate.Awaits(now, ConstraintNone)
 		}
@@ -201,7 +201,7 @@ func (g *generation) begin(now time.Time, w *work) {
 	w.begun = true
 	g.begun++
 	g.gate.Started(now, 1, w.size)
-	if g.line.Ready() <= g.gate.Ahead(now)/2 {
+	if g.line.Ahead() <= g.gate.Ahead(now)/2 {
 		g.admit.set()
 	}
 	g.wake()

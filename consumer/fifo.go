@@ -17,6 +17,8 @@ func (q *fifo[T]) push(v T) {
 	q.items = append(q.items, v)
 }
 
+func (q *fifo[T]) all() []T { return q.items[q.head:] }
+
 func (q *fifo[T]) peek() *T { return &q.items[q.head] }
 
 func (q *fifo[T]) pop() T {

@@ -123,6 +123,9 @@ func newGeneration(l *Lane, s Session, limits Limits, learned Learned) *generati
 		g.parts[p.Partition] = &part{id: p.Partition, ledger: NewLedger(p.Offset), end: -1}
 	}
 	g.gate.Assign(time.Now(), ps)
+	if l.cfg.Tenant.From != NoTenants {
+		g.line.SetAside(g.rest)
+	}
 	return g
 }
 
@@ -460,6 +463,22 @@ func (g *generation) setAside(partition int32, size int64) {
 	if p := g.parts[partition]; p != nil {
 		p.aside++
 		p.asideBytes += size
+		g.fill(p)
+	}
+}
+
+// rest sets aside what waits for its tenant's rate, and with less than zero takes it back. The lock is held.
+func (g *generation) rest(partition int32, records int, bytes int64) {
+	if records > 0 {
+		g.gate.Aside(time.Now(), records, bytes)
+		g.wake()
+		g.admit.set()
+	} else {
+		g.gate.Unstarted(time.Now(), -records, -bytes)
+	}
+	if p := g.parts[partition]; p != nil {
+		p.aside += records
+		p.asideBytes += bytes
 		g.fill(p)
 	}
 }

@@ -44,7 +44,7 @@ func (g *generation) takePending(taking context.Context) []record {
 // enough admitted are parked on the way. With a downstream that is faster than the store it leaves the store to the
 // settlers: an order that was called and not settled is one to look up after a crash.
 func (g *generation) cutBatch() []record {
-	room := min(g.gate.Ahead(time.Now())-g.line.Ready()-g.admitting, batchRecords)
+	room := min(g.gate.Ahead(time.Now())-g.line.Ahead()-g.admitting, batchRecords)
 	if room <= 0 || g.settling.len() >= settleMost {
 		return nil
 	}
@@ -202,6 +202,7 @@ func (g *generation) enqueue(r *record, o order.Order, leasedAt time.Time) *work
 	w := &work{order: o, ledger: r.ledger, size: r.size, leasedAt: leasedAt}
 	w.entry = Entry[*work]{
 		Value: w, Partition: r.message.Partition, Offset: r.message.Offset, Key: r.message.Key, Tenant: r.tenant,
+		Size: r.size,
 	}
 	g.held[w] = struct{}{}
 	if !g.closed && !g.line.Push(&w.entry) {

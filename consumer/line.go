@@ -55,6 +55,7 @@ type Entry[T any] struct {
 	Offset    int64
 	Key       []byte
 	Tenant    string
+	Size      int64 // bytes
 
 	notBefore time.Time
 	chained   bool
@@ -80,6 +81,10 @@ type Line[T any] struct {
 	chains  map[chainID]*chain[T]
 	waiting int // in chains, behind another
 	ready   int // in flows
+	aside   int // of those, in classes that rest
+
+	// setAside, where set, is told what rests with its class, and with less than zero of what no longer does.
+	setAside func(partition int32, records int, bytes int64)
 
 	freeFlows   []*flow[T] // for use again: most lines are short and come and go with each order
 	freeClasses []*class[T]
@@ -90,6 +95,7 @@ type class[T any] struct {
 	name  string
 	turns fifo[*flow[T]] // with something ready
 	until time.Time      // resting until then
+	rests bool
 }
 
 type flowID[T any] struct {
@@ -101,6 +107,7 @@ type flowID[T any] struct {
 type flow[T any] struct {
 	id    flowID[T]
 	ready heap[*Entry[T]] // the oldest offset on top
+	bytes int64           // of those
 }
 
 // chain is the orders of a key: one that is ready, delayed or under way, and those behind it.
@@ -123,8 +130,15 @@ func NewLine[T any](o Ordering, tenants int) *Line[T] {
 // Len is how many wait, for whatever reason.
 func (l *Line[T]) Len() int { return l.ready + l.later.len() + l.waiting }
 
-// Ready is how many wait for a permit or for their tenant's rate, and for nothing else.
+// Ready is how many wait for a permit or for a rate, and for nothing else.
 func (l *Line[T]) Ready() int { return l.ready }
+
+// Ahead is how many of those are not set aside with a tenant that is at its rate.
+func (l *Line[T]) Ahead() int { return l.ready - l.aside }
+
+// SetAside has f told of what rests with its tenant, partition by partition, and with less than zero of what no longer does: a
+// tenant at its rate must not take the room of the others. Without it what rests is like all that waits. Before the first Push.
+func (l *Line[T]) SetAside(f func(partition int32, records int, bytes int64)) { l.setAside = f }
 
 // Push puts an entry at the end of its chain, and reports whether it waits for nothing but a permit. Entries of a chain
 // must come in the order of their offsets.
@@ -164,7 +178,9 @@ func (l *Line[T]) Peek(now time.Time) (e *Entry[T], until time.Time) {
 		l.enter(l.later.pop())
 	}
 	for l.resting.len() > 0 && !l.resting.top().until.After(now) {
-		l.turns.push(l.resting.pop())
+		c := l.resting.pop()
+		l.shift(c, false)
+		l.turns.push(c)
 	}
 	if l.turns.len() > 0 {
 		return (*(*l.turns.peek()).turns.peek()).ready.top(), time.Time{}
@@ -183,6 +199,7 @@ func (l *Line[T]) Take() *Entry[T] {
 	c := l.turns.pop()
 	f := c.turns.pop()
 	e := f.ready.pop()
+	f.bytes -= e.Size
 	l.ready--
 	if f.ready.len() > 0 {
 		c.turns.push(f)
@@ -206,6 +223,26 @@ func (l *Line[T]) Rest(until time.Time) {
 	c := l.turns.pop()
 	c.until = until
 	l.resting.push(c)
+	l.shift(c, true)
+}
+
+// shift sets what a class has ready aside, or takes it back: O(partitions).
+func (l *Line[T]) shift(c *class[T], rests bool) {
+	c.rests = rests
+	for _, f := range c.turns.all() {
+		n, bytes := f.ready.len(), f.bytes
+		if !rests {
+			n, bytes = -n, -bytes
+		}
+		l.toldAside(f.id.partition, n, bytes)
+	}
+}
+
+func (l *Line[T]) toldAside(partition int32, records int, bytes int64) {
+	if l.setAside != nil {
+		l.aside += records
+		l.setAside(partition, records, bytes)
+	}
 }
 
 // Return puts an entry that was taken and not run back to its place, not to run before a time; zero is at once.
@@ -231,6 +268,9 @@ func (l *Line[T]) Done(e *Entry[T]) *Entry[T] {
 // still be Done; nothing may be pushed any more, because the line has forgotten who waits for it.
 func (l *Line[T]) Clear() []*Entry[T] {
 	all := make([]*Entry[T], 0, l.Len())
+	for l.resting.len() > 0 {
+		l.shift(l.resting.pop(), false)
+	}
 	for _, f := range l.flows {
 		all = append(all, f.ready.items...)
 	}
@@ -271,13 +311,17 @@ func (l *Line[T]) enter(e *Entry[T]) {
 	if f == nil {
 		f = l.newFlow(id)
 		l.flows[id] = f
-		if c.turns.len() == 0 {
+		if c.turns.len() == 0 { // what rests has something ready
 			l.turns.push(c)
 		}
 		c.turns.push(f)
 	}
 	f.ready.push(e)
+	f.bytes += e.Size
 	l.ready++
+	if c.rests {
+		l.toldAside(e.Partition, 1, e.Size)
+	}
 }
 
 // classOf is the class in which a tenant waits: its own, as long as there is room for one.
