@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
@@ -183,7 +184,11 @@ func (r *rig) work(env ...string) *testkit.Proc {
 
 // binary builds the command once, without the race detector: what is measured and signalled is what users run.
 var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("spillway-drill-%d", os.Getuid()), "spillway")
+	wd, err := os.Getwd() // of this checkout: another's binary must not be taken for ours
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("spillway-drill-%d-%08x", os.Getuid(), crc32.ChecksumIEEE([]byte(wd))), "spillway")
 	out, err := exec.Command("go", "build", "-o", path, "spillway/cmd/spillway").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
