@@ -409,7 +409,7 @@ func TestARealServerIsReachedOverTLSAloneAndRedirectsAreNotFollowed(t *testing.T
 		_, err := h.deliver(t.Context(), []desk.BreakerEvent{opening()}, 0)
 		return err
 	}
-	trusting := newTransport(time.Second)
+	trusting := newTransport(10 * time.Second)
 	trusting.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig //nolint:errcheck,forcetypeassert // httptest makes it so
 	if err := try("/taken", trusting); err != nil {
 		t.Error(err)
@@ -420,7 +420,7 @@ func TestARealServerIsReachedOverTLSAloneAndRedirectsAreNotFollowed(t *testing.T
 	if err := try("/away", trusting); err == nil || !isFinal(err) {
 		t.Errorf("a redirect: %v", err)
 	}
-	if err := try("/taken", newTransport(time.Second)); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if err := try("/taken", newTransport(10 * time.Second)); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate nobody vouches for: %v", err)
 	}
 	mu.Lock()
