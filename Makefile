@@ -3,8 +3,8 @@
 GO       ?= go
 TOOL     := $(GO) tool -modfile=tools/go.mod
 LINT     := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
-# Two test binaries at a time: the servers run on the same cores.
-TESTFLAGS ?= -timeout 20m -p 2
+# One test binary at a time: the servers and the workers of the drills run on the same cores.
+TESTFLAGS ?= -timeout 20m -p 1
 PKG      ?= ./...
 
 .DEFAULT_GOAL := help

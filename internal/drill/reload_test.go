@@ -188,7 +188,7 @@ func TestPermitsFollowTheSettingsUnderLoadAndNothingElseMoves(t *testing.T) {
 	}
 
 	// Less is read ahead once what was read is worked off.
-	if held := r.metric(addr, "spillway_held_bytes"); held < 128<<10 {
+	if held := r.metric(addr, "spillway_held_bytes"); held <= 64<<10 {
 		t.Errorf("%v bytes held: nothing to shrink", held)
 	}
 	r.settings("lease: 5s\n", "lease: 4s\n", "{bytes: 64MiB}", "{bytes: 64KiB, partition_bytes: 4KiB, records: 100}")
