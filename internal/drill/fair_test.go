@@ -21,7 +21,7 @@ var floodFlag = flag.Duration("drill.flood", 12*time.Second, "how long a tenant 
 // with the delay of a few requests to Kafka.
 func TestAFloodingTenantLeavesTheOthersTheirShare(t *testing.T) {
 	t.Parallel()
-	const asked, delay = 80, 5 // orders a second of a tenant that does not flood; seconds
+	const asked, delay = 80, 6 // orders a second of a tenant that does not flood; seconds
 	span := *floodFlag
 	var mu sync.Mutex // guards done
 	done := map[string]int{}
