@@ -420,7 +420,7 @@ func TestARealServerIsReachedOverTLSAloneAndRedirectsAreNotFollowed(t *testing.T
 	if err := try("/away", trusting); err == nil || !isFinal(err) {
 		t.Errorf("a redirect: %v", err)
 	}
-	if err := try("/taken", newTransport(10 * time.Second)); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if err := try("/taken", newTransport(10*time.Second)); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate nobody vouches for: %v", err)
 	}
 	mu.Lock()
