@@ -79,7 +79,7 @@ func TestAnswersAreKeptUntilPostgresTakesThem(t *testing.T) {
 		w := newWorld(t)
 		e := w.engine()
 		w.spill(e, 5)
-		w.faults.set(failing(errAway, "settle"))
+		w.faults.set(failing(errAway, "settle", "renew row"))
 		w.run(e)
 		time.Sleep(20 * time.Second)
 		w.wantTries("settle before", 5*time.Second, 20*time.Second)
