@@ -122,13 +122,6 @@ func (t *trail) hooks() *httptrace.ClientTrace {
 	}
 }
 
-// body is a request's body that net/http can't rewind. With a GetBody, or without a body at all, the transport would
-// send a request that has an Idempotency-Key a second time when a reused connection breaks, and nobody would have
-// counted it.
-type body struct{ bytes.Reader }
-
-func (*body) Close() error { return nil }
-
 // Submit sends the order once. The context's deadline is the call's.
 func (h *HTTP) Submit(ctx context.Context, o *order.Order) (a order.Answer) {
 	req, bad := h.request(&h.submit, o)
@@ -261,9 +254,10 @@ func (c *call) setBody(req *http.Request, o *order.Order) *unfit {
 			return &unfit{order.Undecodable, err.Error()}
 		}
 	}
-	b := new(body)
-	b.Reset(content)
-	req.Body, req.ContentLength = b, int64(len(content))
+	// There is no GetBody: with one, or without a body at all, the transport would send a request that has an Idempotency-Key
+	// a second time when a reused connection breaks, and nobody would have counted it. And it is a reader of a kind that
+	// net/http knows to be in memory: of any other it sends the head of the request in a packet of its own.
+	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(len(content))
 	return nil
 }
 
