@@ -27,6 +27,7 @@ type generation struct {
 	released  fifo[record] // were parked, and may be admitted now
 	line      *Line[*work]
 	settling  fifo[settling]
+	tookAt    time.Time // when the settlers took their last batch, see gather
 	spilling  fifo[settling]
 	held      map[*work]struct{} // admitted and not closed
 	admitting int                // records inside Admit
@@ -41,7 +42,7 @@ type generation struct {
 	sum       sum
 	changed   chan struct{} // made by who waits, closed when Plan may answer differently; nil while nobody waits
 
-	admit, dispatch, settle, spill, idle signal
+	admit, dispatch, settle, gathered, spill, idle signal
 }
 
 // part is one partition.
@@ -116,7 +117,7 @@ func newGeneration(l *Lane, s Session, limits Limits, learned Learned) *generati
 		lots:  newLots(l.cfg.Ordering), line: NewLine[*work](l.cfg.Ordering, l.cfg.Tenants),
 		held:  map[*work]struct{}{},
 		admit: make(signal, 1), dispatch: make(signal, 1), settle: make(signal, 1),
-		spill: make(signal, 1), idle: make(signal, 1),
+		gathered: make(signal, 1), spill: make(signal, 1), idle: make(signal, 1),
 	}
 	ps := s.Assigned()
 	for _, p := range ps {

@@ -85,6 +85,7 @@ type fakeStore struct {
 	renewed int
 	lost    bool
 	slow    time.Duration // of a settlement
+	settles []time.Time   // when each statement began
 }
 
 var errDown = errors.New("the store is down")
@@ -113,6 +114,7 @@ func (s *fakeStore) Admit(_ context.Context, route, _ string, _ time.Duration, a
 func (s *fakeStore) Settle(_ context.Context, _ string, ss []order.Settlement) ([]order.Settled, error) {
 	s.mu.Lock()
 	slow := s.slow
+	s.settles = append(s.settles, time.Now())
 	s.mu.Unlock()
 	time.Sleep(slow)
 	s.mu.Lock()
@@ -154,6 +156,12 @@ func (s *fakeStore) slowDown(settle time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slow = settle
+}
+
+func (s *fakeStore) statements() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.settles)
 }
 
 func (s *fakeStore) renewals() int {

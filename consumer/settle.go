@@ -27,16 +27,47 @@ func (g *generation) settlingOf(w *work, a order.Answer) settling {
 func (g *generation) lineUpSettling(s settling) {
 	g.mu.Lock()
 	g.settling.push(s)
+	n := g.settling.len()
 	g.mu.Unlock()
 	g.settle.set()
+	if n >= gatherMost {
+		g.gathered.set()
+	}
 }
 
 // settleLoop writes outcomes down, a batch at a time, until ctx ends.
 func (g *generation) settleLoop(ctx context.Context) {
 	for ctx.Err() == nil {
+		g.gather(ctx)
 		if batch := g.take(ctx, &g.settling, g.settle); batch != nil {
 			g.settleBatch(ctx, batch)
 		}
+	}
+}
+
+// gather waits until gatherFor after the settlers took their last batch, or until many outcomes are in line: a statement
+// for each few would cost Postgres several times as much. Nobody waits for an outcome to be written but the next of its
+// chain, so with an ordering nothing is gathered; and on a quiet topic nothing was taken of late.
+func (g *generation) gather(ctx context.Context) {
+	for g.cfg.Ordering == Unordered && ctx.Err() == nil {
+		g.mu.Lock()
+		now := time.Now()
+		wait := g.tookAt.Add(gatherFor).Sub(now)
+		n := g.settling.len()
+		if n > 0 && (n >= gatherMost || wait <= 0) {
+			g.tookAt, wait = now, 0 // the turn is the caller's
+		}
+		g.mu.Unlock()
+		if n == 0 || wait <= 0 {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-g.gathered:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 }
 

@@ -17,8 +17,9 @@ const settle = 10 * time.Second
 
 // phase is what was seen of the worker during one load.
 type phase struct {
-	rate        float64 // submits a second, at the stub
-	most        int64   // calls in flight at once, there
+	rate        float64       // submits a second, at the stub
+	most        int64         // calls in flight at once, there
+	held        time.Duration // a submit, there, on the mean
 	memory      []float64
 	p99         time.Duration
 	generations float64 // of the group, at the end
@@ -27,8 +28,8 @@ type phase struct {
 func (p phase) peak() float64 { return slices.Max(p.memory) }
 
 func (p phase) String() string {
-	return fmt.Sprintf("%8.1f calls/s, at most %d in flight, p99 of the call %v, memory %.1f MB (median) %.1f MB (peak)",
-		p.rate, p.most, p.p99.Round(10*time.Microsecond), report.Median(p.memory), p.peak())
+	return fmt.Sprintf("%8.1f calls/s, each %v at the stub, at most %d in flight, p99 of the call %v, memory %.1f MB (median) %.1f MB (peak)",
+		p.rate, p.held.Round(time.Microsecond), p.most, p.p99.Round(10*time.Microsecond), report.Median(p.memory), p.peak())
 }
 
 // load goes through the calm, the overload and the failing calls with one worker.
@@ -144,7 +145,9 @@ func (b *bench) watch(ctx context.Context, w *worker, window time.Duration) (p p
 	if err != nil {
 		return p, err
 	}
-	p.rate, p.most = float64(now.Submits-seen.Submits)/time.Since(began).Seconds(), now.Most
+	calls := now.Submits - seen.Submits
+	p.rate, p.most = float64(calls)/time.Since(began).Seconds(), now.Most
+	p.held = (now.Held - seen.Held) / time.Duration(max(calls, 1))
 	after, err := scrape(ctx, w.metrics)
 	if err != nil {
 		return p, err
