@@ -17,6 +17,7 @@ type member struct {
 	order   order.Order             // as begun
 	ctx     context.Context         //nolint:containedctx // of its attempt, which the line starts later
 	cancel  context.CancelCauseFunc // of ctx
+	due     time.Time               // the end of the row's lease, by the last renewal; Engine.mu guards it
 	answers chan<- *member          // takes it once answer is there
 	answer  order.Answer
 	next    order.Transition // what the answer makes of it
@@ -184,7 +185,7 @@ func (b *batch) begin(ctx context.Context, members []*member) []*member {
 			b.pass(m.index)
 			continue
 		}
-		m.order = *o
+		m.order, m.due = *o, o.Due
 		b.begun[o.ID] = m
 		begun = append(begun, m)
 	}
@@ -324,15 +325,20 @@ func (b *batch) settled(ctx context.Context, m *member, how order.Settled) {
 	b.finished.Done = append(b.finished.Done, m.order.ID)
 }
 
-// renew extends the claim and the rows of what is under way. An attempt whose row was lost is cancelled: somebody else
-// may act on the order now.
+// renew extends the rows of what is under way and the claim, each in a time of its own: the rows are what keeps others from
+// the orders, and a queue that does not answer must not cost them their leases.
 func (b *batch) renew(ctx context.Context) {
+	b.renewRows(ctx)
 	bounded, cancel := context.WithTimeout(ctx, min(b.cfg.Timeout, b.cfg.Lease/3))
 	defer cancel()
 	// A lost claim costs nothing but entries handed out twice: their rows are begun, and the second begin drops them.
 	_, err := b.queue.Renew(bounded, b.claim, b.cfg.Lease)
 	b.claims.note(ctx, err, time.Now())
+}
 
+// renewRows extends the leases of the rows. An attempt whose row was lost is cancelled: somebody else may act on the order
+// now.
+func (b *batch) renewRows(ctx context.Context) {
 	var leases []order.Lease
 	for _, m := range b.begun {
 		leases = append(leases, order.Lease{ID: m.order.ID, Version: m.order.Version})
@@ -340,13 +346,20 @@ func (b *batch) renew(ctx context.Context) {
 	if len(leases) == 0 {
 		return
 	}
+	bounded, cancel := context.WithTimeout(ctx, min(b.cfg.Timeout, b.cfg.Lease/3))
+	defer cancel()
+	asked := time.Now()
 	held, err := b.store.Renew(bounded, b.cfg.Owner, b.cfg.Lease, leases)
 	b.records.note(ctx, err, time.Now())
 	if err != nil {
 		return
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for i, l := range leases {
-		if !held[i] {
+		if held[i] {
+			b.begun[l.ID].due = asked.Add(b.cfg.Lease)
+		} else {
 			b.begun[l.ID].cancel(errLeaseLost)
 		}
 	}

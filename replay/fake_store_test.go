@@ -100,7 +100,10 @@ func (s *memStore) Begin(_ context.Context, owner string, lease time.Duration, i
 	return out, nil
 }
 
-func (s *memStore) Renew(_ context.Context, owner string, lease time.Duration, ls []order.Lease) ([]bool, error) {
+func (s *memStore) Renew(ctx context.Context, owner string, lease time.Duration, ls []order.Lease) ([]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := make([]bool, len(ls))

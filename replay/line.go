@@ -149,6 +149,7 @@ func (e *Engine) call() {
 	m := e.line.waiting[0]
 	e.line.waiting[0] = nil
 	e.line.waiting = e.line.waiting[1:]
+	m.order.Due = m.due // it may have waited for longer than the lease it was begun with
 	e.line.calling++
 	e.mu.Unlock()
 	rouse(e.wake)
@@ -160,9 +161,12 @@ func (e *Engine) call() {
 func (e *Engine) submit(m *member) {
 	began := time.Now()
 	answer := e.attempter.Submit(m.ctx, order.LaneReplay, &m.order)
+	made := answer.Outcome != order.OutcomeRefused && (answer.Outcome != order.OutcomeCancelled || answer.Sent)
+	if !made {
+		e.attempter.Unpace(order.LaneReplay, "")
+	}
 	again := false
 	if answer.Outcome == order.OutcomeRefused && answer.Reason == order.CircuitOpen {
-		e.attempter.Unpace(order.LaneReplay, "")
 		n, recovering := e.attempter.Room()
 		again = n > 0 || recovering
 	}
@@ -173,7 +177,9 @@ func (e *Engine) submit(m *member) {
 		e.line.waiting = append([]*member{m}, e.line.waiting...)
 	} else {
 		e.line.claimed--
-		e.line.call.note(now.Sub(began))
+		if made {
+			e.line.call.note(now.Sub(began))
+		}
 		e.pace = e.pace.after(answer.Outcome, now)
 	}
 	e.mu.Unlock()
