@@ -326,10 +326,10 @@ func (b *batch) settled(ctx context.Context, m *member, how order.Settled) {
 }
 
 // renew extends the rows of what is under way and the claim, each in a time of its own: the rows are what keeps others from
-// the orders, and a queue that does not answer must not cost them their leases.
+// the orders, and a queue that does not answer must not cost them their leases. Both together end before the next time.
 func (b *batch) renew(ctx context.Context) {
 	b.renewRows(ctx)
-	bounded, cancel := context.WithTimeout(ctx, min(b.cfg.Timeout, b.cfg.Lease/3))
+	bounded, cancel := context.WithTimeout(ctx, min(b.cfg.Timeout, b.cfg.Lease/6))
 	defer cancel()
 	// A lost claim costs nothing but entries handed out twice: their rows are begun, and the second begin drops them.
 	_, err := b.queue.Renew(bounded, b.claim, b.cfg.Lease)
@@ -346,7 +346,7 @@ func (b *batch) renewRows(ctx context.Context) {
 	if len(leases) == 0 {
 		return
 	}
-	bounded, cancel := context.WithTimeout(ctx, min(b.cfg.Timeout, b.cfg.Lease/3))
+	bounded, cancel := context.WithTimeout(ctx, min(b.cfg.Timeout, b.cfg.Lease/6))
 	defer cancel()
 	asked := time.Now()
 	held, err := b.store.Renew(bounded, b.cfg.Owner, b.cfg.Lease, leases)
@@ -375,5 +375,6 @@ func (b *batch) finish(ctx context.Context) {
 	if err == nil && !held {
 		b.log.InfoContext(ctx, "replay: a claim's lease ran out before its end", slog.Int("entries", len(b.claim.Items)))
 	}
+	b.queued(b.finished.Again)
 	rouse(b.wake)
 }

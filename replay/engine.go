@@ -38,6 +38,9 @@ type Config struct {
 	Lease time.Duration
 	// Poll is how long to wait where there is nothing to do: an empty queue, an open breaker, no permit. Default 100 ms.
 	Poll time.Duration
+	// Idle is what that wait grows to while the queue stays empty and nothing this worker queued is still to become ready:
+	// others' entries may be found so much later. Default 1 s, at least Poll.
+	Idle time.Duration
 	// Backoff is the pause between two tries of Redis or of Postgres while it is away, default 1 s.
 	Backoff time.Duration
 	// Timeout bounds one call to Redis or Postgres, default 5 s.
@@ -62,6 +65,7 @@ func (c Config) withDefaults() (Config, error) {
 		{&c.Step, time.Second, "step"},
 		{&c.Lease, 30 * time.Second, "lease"},
 		{&c.Poll, 100 * time.Millisecond, "poll"},
+		{&c.Idle, max(time.Second, c.Poll), "idle"},
 		{&c.Backoff, time.Second, "backoff"},
 		{&c.Timeout, 5 * time.Second, "timeout"},
 		{&c.Sample, 5 * time.Second, "sample"},
@@ -120,6 +124,7 @@ type Engine struct {
 	bytes  int        // of their entries
 	line   line
 	pace   pace
+	ready  time.Time // when the last of what this worker queued is ready
 }
 
 // New makes an engine; it starts nothing. The error names a number out of its bounds, or a metric that reg has already.
@@ -173,9 +178,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { e.watch(ctx) })
 	running.Go(func() { e.dispatch(ctx) })
-	idle := false
+	var lull time.Duration
 	for ctx.Err() == nil {
-		b, wait := e.take(tail, &idle)
+		b, wait := e.take(tail, &lull)
 		if b != nil {
 			running.Go(func() { b.run(ctx, calls, tail) })
 		}
@@ -200,10 +205,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// take claims as many entries as can be called soon, or says how long to wait before the next look. idle is whether the
-// last look found nothing.
-func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
+// take claims as many entries as can be called soon, or says how long to wait before the next look. lull is how long to
+// wait after a look that found nothing; 0 if the last one found something.
+func (e *Engine) take(ctx context.Context, lull *time.Duration) (*batch, time.Duration) {
 	if n, recovering := e.attempter.Room(); n == 0 && !recovering {
+		*lull = 0 // what has gathered until it closes is not to wait
 		e.mu.Lock()
 		e.pace = newPace(e.ceiling(), e.cfg.Step)
 		e.mu.Unlock()
@@ -228,7 +234,7 @@ func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
 			return nil, e.cfg.Backoff
 		}
 	}
-	if away || *idle {
+	if away || *lull > 0 {
 		n = 1 // most likely nothing comes of it
 	}
 	asked := time.Now()
@@ -237,11 +243,35 @@ func (e *Engine) take(ctx context.Context, idle *bool) (*batch, time.Duration) {
 	if err != nil {
 		return nil, e.cfg.Backoff
 	}
-	if *idle = len(claim.Items) == 0; *idle {
-		e.rest()
-		return nil, e.cfg.Poll
+	if len(claim.Items) > 0 {
+		*lull = 0
+		return e.newBatch(claim, asked), 0
 	}
-	return e.newBatch(claim, asked), 0
+	e.rest()
+	*lull = e.longer(*lull, asked)
+	return nil, *lull
+}
+
+// longer is the lull after another look that found nothing: a thousand idle workers must not keep Redis busy. What this
+// worker queued, it finds as soon as it is ready.
+func (e *Engine) longer(lull time.Duration, now time.Time) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now.Before(e.ready.Add(e.cfg.Poll)) {
+		return e.cfg.Poll
+	}
+	return min(max(2*lull, e.cfg.Poll), e.cfg.Idle)
+}
+
+// queued notes when the entries that this worker has queued are ready.
+func (e *Engine) queued(entries []Entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range entries {
+		if at := entries[i].NotBefore; at.After(e.ready) {
+			e.ready = at
+		}
+	}
 }
 
 // rest forgets that Postgres was away once there is nothing left to try it with.

@@ -122,4 +122,3 @@ func TestRowsKeepTheirLeasesWhileRedisDoesNotAnswer(t *testing.T) {
 		w.wantRows(1, order.Succeeded, order.NoPhase)
 	})
 }
-

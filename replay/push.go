@@ -63,6 +63,7 @@ func (e *Engine) push(ctx context.Context, entries []Entry) error {
 		return fmt.Errorf("push to the replay queue of route %s: %w", e.cfg.Route, err)
 	}
 	e.metrics.pushed.Add(float64(len(entries)))
+	e.queued(entries)
 	rouse(e.wake)
 	return nil
 }
