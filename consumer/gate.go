@@ -50,6 +50,7 @@ type Limits struct {
 	Records        int           // nothing more is fetched while so many records wait for a permit
 	Permits        int           // of the route: one record for each of them waits at the least
 	Horizon        time.Duration // the most work to keep waiting while more is fetched, in time; default 2 s
+	Tenants        int           // that have a turn of their own in the line, which is not the gate's: see Line; default 100
 }
 
 // Gate is the one place that decides what each partition of a route may fetch next. It is pure: it is told what happened

@@ -19,7 +19,7 @@ type generation struct {
 
 	mu        sync.Mutex // guards everything below, down to changed
 	gate      *Gate
-	limits    Limits // the gate's
+	limits    Limits
 	parts     map[int32]*part
 	turns     fifo[*part] // those with something pending
 	pending   int         // records of all partitions that wait for admission, parked ones left out
@@ -114,7 +114,7 @@ func newGeneration(l *Lane, s Session, limits Limits, learned Learned) *generati
 		Lane: l, session: s,
 		gate: NewGate(limits, learned), limits: limits,
 		parts: map[int32]*part{},
-		lots:  newLots(l.cfg.Ordering), line: NewLine[*work](l.cfg.Ordering, l.cfg.Tenants),
+		lots:  newLots(l.cfg.Ordering), line: NewLine[*work](l.cfg.Ordering, limits.Tenants),
 		held:  map[*work]struct{}{},
 		admit: make(signal, 1), dispatch: make(signal, 1), settle: make(signal, 1),
 		gathered: make(signal, 1), spill: make(signal, 1), idle: make(signal, 1),
@@ -414,12 +414,13 @@ func (g *generation) hold(ctx context.Context, why HoldReason, on bool, err erro
 	}
 }
 
-// setLimits changes the gate's limits.
+// setLimits changes the limits of the gate and of the line.
 func (g *generation) setLimits(limits Limits) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limits = limits
 	g.gate.SetLimits(time.Now(), limits)
+	g.line.SetTenants(limits.Tenants)
 	g.admit.set()
 	g.wake()
 }

@@ -69,7 +69,6 @@ type Config struct {
 	Policy     order.Policy
 	Limits     Limits
 	Ordering   Ordering
-	Tenants    int // that have a turn of their own in the line, see Line; default 100
 	// PermitLimit, where set, says how many permits there are now, instead of Limits.Permits: the limit may move. It is
 	// called often, with locks held, and must return at once.
 	PermitLimit func() int
@@ -180,9 +179,6 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 	setDefault(&cfg.Stuck, time.Minute)
 	setDefault(&cfg.Drain, 5*time.Second)
 	setDefault(&cfg.Commit, 500*time.Millisecond)
-	if cfg.Tenants <= 0 {
-		cfg.Tenants = 100
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -257,9 +253,9 @@ func (l *Lane) leave(g *generation) {
 	l.now.Store(nil)
 }
 
-// SetLimits changes what may be read ahead, now and in the generations to come: Config.Limits as New would take them.
-// Records that are held or granted above the new limits stay; nothing more is fetched until they are fewer. It is safe
-// for concurrent use.
+// SetLimits changes what may be read ahead and how many tenants take turns, now and in the generations to come:
+// Config.Limits as New would take them. Records that are held or granted above the new limits stay; nothing more is fetched
+// until they are fewer. It is safe for concurrent use.
 func (l *Lane) SetLimits(limits Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

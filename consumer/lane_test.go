@@ -388,6 +388,12 @@ func TestLaneTakesNewNumbersWhileItRuns(t *testing.T) {
 		if b.lane.policy.Load().Degrade != order.Spill {
 			t.Error("the degrade rule changed")
 		}
+		limits := b.lane.limits
+		limits.Tenants = 7
+		b.lane.SetLimits(limits)
+		if n := b.lane.now.Load().line.tenants; n != 7 {
+			t.Errorf("%d tenants have a turn of their own, want 7", n)
+		}
 		b.lane.SetPermitWait(0)
 		if d := b.lane.permitWait(); d != 20*time.Millisecond {
 			t.Errorf("a wait of %v, want the default", d)

@@ -116,15 +116,25 @@ type chain[T any] struct{ behind fifo[*Entry[T]] }
 // mostFree bounds what is kept for use again.
 const mostFree = 64
 
-// NewLine makes an empty line in which so many tenants have a turn of their own, at least one.
+// NewLine makes an empty line in which so many tenants have a turn of their own; see SetTenants.
 func NewLine[T any](o Ordering, tenants int) *Line[T] {
 	l := &Line[T]{
-		ordering: o, tenants: max(tenants, 1), classes: map[string]*class[T]{}, rest: &class[T]{},
+		ordering: o, classes: map[string]*class[T]{}, rest: &class[T]{},
 		flows: map[flowID[T]]*flow[T]{}, chains: map[chainID]*chain[T]{},
 	}
 	l.resting.before = func(a, b *class[T]) bool { return a.until.Before(b.until) }
 	l.later.before = func(a, b *Entry[T]) bool { return a.notBefore.Before(b.notBefore) }
+	l.SetTenants(tenants)
 	return l
+}
+
+// SetTenants changes how many tenants have a turn of their own; 0 or less is 100. What waits stays where it is: it counts for
+// those that come.
+func (l *Line[T]) SetTenants(n int) {
+	if n <= 0 {
+		n = 100
+	}
+	l.tenants = n
 }
 
 // Len is how many wait, for whatever reason.

@@ -88,6 +88,25 @@ func TestLineGivesTenantsBeyondTheBoundOneTurnTogether(t *testing.T) {
 	l.want(l.pops(8), "0/0", "0/10", "0/20", "0/1", "0/11", "0/21", "0/30", "0/31")
 }
 
+func TestLineGivesMoreTenantsATurnOfTheirOwnWhenTheBoundGrows(t *testing.T) {
+	t.Parallel()
+	l := newTestLine(t, Unordered, 1)
+	add := func(from int64) {
+		for i, tenant := range []string{"a", "b", "c"} {
+			l.add(0, from+int64(10*i), "", tenant)
+			l.add(0, from+int64(10*i+1), "", tenant)
+		}
+	}
+	add(0)
+	l.want(l.pops(7), "0/0", "0/10", "0/1", "0/11", "0/20", "0/21", "nothing")
+	l.SetTenants(3)
+	add(100)
+	l.want(l.pops(7), "0/100", "0/110", "0/120", "0/101", "0/111", "0/121", "nothing")
+	l.SetTenants(1)
+	add(200)
+	l.want(l.pops(7), "0/200", "0/210", "0/201", "0/211", "0/220", "0/221", "nothing")
+}
+
 func TestLinePassesOverATenantAtItsRate(t *testing.T) {
 	t.Parallel()
 	l := newTestLine(t, Unordered, 10)

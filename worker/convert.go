@@ -57,7 +57,7 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 			c.Ordering = o
 		}
 	}
-	c.Tenant, c.Tenants = tenant(r.Rate.Tenant), r.Rate.Tenant.Max
+	c.Tenant = tenant(r.Rate.Tenant)
 	if r.Tombstones == "skip" {
 		c.Tombstones = consumer.SkipTombstones
 	}
@@ -70,7 +70,7 @@ func laneConfig(cfg *Config, r *config.Route, owner string, opts Options) consum
 func limitsConfig(r *config.Route) consumer.Limits {
 	return consumer.Limits{
 		Bytes: int64(r.Prefetch.Bytes), PartitionBytes: int64(r.Prefetch.PartitionBytes),
-		Records: r.Prefetch.Records, Permits: r.Permits.Limit,
+		Records: r.Prefetch.Records, Permits: r.Permits.Limit, Tenants: r.Rate.Tenant.Max,
 	}
 }
 
