@@ -21,6 +21,7 @@ import (
 	"spillway/consumer"
 	"spillway/internal/config"
 	"spillway/internal/permit"
+	"spillway/internal/quota"
 	"spillway/internal/rate"
 	"spillway/internal/redis"
 	"spillway/order"
@@ -247,6 +248,37 @@ func TestReloadChecksAllRoutesBeforeItChangesOne(t *testing.T) {
 	}
 	if w.reloads(t, reloadInvalid) != 1 {
 		t.Error("the refusal is not counted")
+	}
+}
+
+// TestWhatTheCheckTakesIsTakenByTheParts gives settings at the edges of what the check lets pass.
+func TestWhatTheCheckTakesIsTakenByTheParts(t *testing.T) {
+	t.Parallel()
+	for _, section := range []string{
+		"permits: {shares: {live: 33.3337%, replay: 33.3336%, compensate: 33.3336%}}",
+		"permits: {shares: {live: 33.3333%, replay: 33.3331%, compensate: 33.3331%}}",
+		"permits: {mode: enforce, limit: 10000, shares: {live: 100%, replay: 0%, compensate: 0%}}, rate: {burst: 1000000, limit: 1000000/s}",
+		"rate: {limit: 1/h, fleet: 1/h, tenant: {from: header, header: shop, limit: 1/h, max: 100000}}",
+		"replay: {rate: 1000000/s}, compensate: {rate: 1/h}",
+	} {
+		cfg := parsed(t, strings.Replace(reloadText("info", 5, 6), "permits: {limit: 5}", section, 1))
+		if err := (&route{}).mayTake(&cfg.Routes[0]); err != nil {
+			t.Errorf("%s: %v", section, err)
+		}
+		if fleet := float64(cfg.Routes[0].Rate.Fleet); fleet > 0 {
+			if _, err := quota.NewRate("a", fleet, rate.New(rate.Config{}, time.Now()), time.Now()); err != nil {
+				t.Errorf("%s: %v", section, err)
+			}
+		}
+	}
+}
+
+func TestReloadChangesHowManyTenantsTakeTurns(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(reloadText("info", 5, 6), "{name: a, ", "{name: a, rate: {tenant: {from: header, header: shop, max: 7}}, ", 1)
+	cfg := parsed(t, text)
+	if n := limitsConfig(&cfg.Routes[0]).Tenants; n != 7 {
+		t.Errorf("%d tenants in what a reload gives the lane, want 7", n)
 	}
 }
 
