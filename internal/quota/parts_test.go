@@ -100,6 +100,15 @@ func TestAShareIsAskedForByDemand(t *testing.T) {
 	}
 }
 
+func TestTheSmallestRateOfAFleetIsKept(t *testing.T) {
+	t.Parallel()
+	for _, perHour := range []float64{1, 2, 10} {
+		if got := newRate(t, perHour/3600, &fakeLimiter{}).Cap() * 3600; got < perHour || got > perHour*1.01 {
+			t.Errorf("%v an hour is taken for %v", perHour, got)
+		}
+	}
+}
+
 func TestCapsOutOfRangeAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, perSecond := range []float64{0, -1, 1e6 + 1} {

@@ -16,14 +16,14 @@ type Limiter interface {
 }
 
 // Unit is what amounts of a rate are counted in: so many are one submit per second.
-const Unit = 1000
+const Unit = 1_000_000
 
 // floorPart is the part of the fleet's rate that a worker may use which has never been given a share.
 const floorPart = 100
 
 // Rate is a worker's share of the rate of a fleet. Without the table a share is kept for its lease, and halved for each
 // further one, down to a hundredth of the whole; a worker that never had one starts there. Its State may be read
-// concurrently; its amounts are in thousandths per second.
+// concurrently; its amounts are in millionths per second.
 type Rate struct {
 	key     string
 	cap     atomic.Int64

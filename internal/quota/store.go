@@ -44,5 +44,5 @@ const (
 	// Turn is how long those who have something keep it where there is less than one for each.
 	Turn = 10 * time.Second
 	// MaxCap bounds a cap.
-	MaxCap = 1_000_000_000
+	MaxCap = 1_000_000 * Unit
 )

@@ -89,20 +89,22 @@ func (t *Table) divide() {
 		t.cap = min(t.cap, w.cap)
 		return false
 	})
-	turn := 0
+	turn, alike := 0, int64(MaxCap)
 	if t.cap < int64(len(names)) {
-		turn = int(t.clock / Turn)
+		// The last in line get one. Those who need more than one take turns there, however much more it is: whoever can use
+		// the least of it would else never have any.
+		turn, alike = int(t.clock/Turn), 2
 	}
 	parts := make([]part, len(names))
 	for i, name := range names {
 		w := t.rows[name]
 		parts[i] = part{name: name, place: (i + turn) % len(names), need: min(w.want, w.most), spare: max(0, w.most-w.want)}
 	}
-	left := fill(parts, t.cap)
+	left := fill(parts, t.cap, alike)
 	for i := range parts {
 		parts[i].need = parts[i].spare
 	}
-	fill(parts, left)
+	fill(parts, left, MaxCap)
 	for _, p := range parts {
 		w := t.rows[p.name]
 		w.share = p.share
@@ -119,10 +121,10 @@ type part struct {
 }
 
 // fill gives out up to n to those who need some, as evenly as their needs allow, and returns what is left. Those who need
-// least come first, so that what they leave goes to the others.
-func fill(parts []part, n int64) int64 {
+// least come first, so that what they leave goes to the others; needs of alike and more count as one.
+func fill(parts []part, n, alike int64) int64 {
 	slices.SortFunc(parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(a.need, b.need), cmp.Compare(a.place, b.place))
+		return cmp.Or(cmp.Compare(min(a.need, alike), min(b.need, alike)), cmp.Compare(a.place, b.place))
 	})
 	for i := range parts {
 		give := min(parts[i].need, n/int64(len(parts)-i))

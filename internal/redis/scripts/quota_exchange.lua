@@ -67,10 +67,12 @@ if fresh then
   rows = rows + 1
 end
 
--- Gives out up to n to those who need some, as evenly as their needs allow, and returns what is left.
-local function fill(parts, n)
+-- Gives out up to n to those who need some, as evenly as their needs allow, and returns what is left. Needs of alike and
+-- more count as one.
+local function fill(parts, n, alike)
   table.sort(parts, function(a, b)
-    if a.need ~= b.need then return a.need < b.need end
+    local x, y = math.min(a.need, alike), math.min(b.need, alike)
+    if x ~= y then return x < y end
     return a.place < b.place
   end)
   for i, p in ipairs(parts) do
@@ -100,18 +102,18 @@ if since >= pass or fresh and since >= pass / 5 or mycap < cap then -- divide an
   end
   count(me, row)
   table.sort(parts, function(a, b) return a.name < b.name end)
-  local at = 0
-  if cap < rows then
-    at = math.floor(clock / turn)
+  local at, alike = 0, largest
+  if cap < rows then -- less than one for each: in turns, however much more than one is needed
+    at, alike = math.floor(clock / turn), 2
   end
   for i, p in ipairs(parts) do
     p.place = (i - 1 + at) % rows
   end
-  local left = fill(parts, cap)
+  local left = fill(parts, cap, alike)
   for _, p in ipairs(parts) do
     p.need = math.max(0, p.row.most - p.row.want)
   end
-  fill(parts, left)
+  fill(parts, left, largest)
   for _, p in ipairs(parts) do
     if p.row.share ~= p.share then
       p.row.share = p.share
