@@ -59,18 +59,23 @@ func (s *share) take() (dealt int, led bool) {
 	return dealt, led
 }
 
-// deals notes a division made, and returns the topic's partitions in ascending order.
-func (s *share) deals(all []kafkago.Partition) []int32 {
+// deals notes a division made.
+func (s *share) deals(all []kafkago.Partition) {
+	n := len(idsOf(s.topic, all))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dealt, s.led = n, true
+}
+
+// idsOf returns a topic's partitions in ascending order.
+func idsOf(topic string, all []kafkago.Partition) []int32 {
 	var ids []int32
 	for i := range all {
-		if all[i].Topic == s.topic {
+		if all[i].Topic == topic {
 			ids = append(ids, int32(all[i].ID)) //nolint:gosec // an int32 on the wire
 		}
 	}
 	slices.Sort(ids)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dealt, s.led = len(ids), true
 	return ids
 }
 
@@ -117,22 +122,26 @@ func (b stickyBalancer) UserData() ([]byte, error) {
 	return b.share.claim, nil
 }
 
-// AssignGroups implements kafkago.GroupBalancer. Only the group's leader is asked.
+// AssignGroups implements kafkago.GroupBalancer. Only the group's leader is asked. A group has one topic, but while its
+// workers are moved to another one it has two: each is dealt among those that subscribe to it.
 func (b stickyBalancer) AssignGroups(members []kafkago.GroupMember, partitions []kafkago.Partition) kafkago.GroupMemberAssignments {
-	ids := b.share.deals(partitions)
-	var claims []claim
+	b.share.deals(partitions)
+	claims := map[string][]claim{} // by topic
+	assignments := make(kafkago.GroupMemberAssignments, len(members))
 	for _, m := range members {
-		if slices.Contains(m.Topics, b.share.topic) {
-			claims = append(claims, claim{member: m.ID, holding: decodeHolding(m.UserData)})
+		assignments[m.ID] = map[string][]int{}
+		for _, topic := range slices.Compact(slices.Sorted(slices.Values(m.Topics))) {
+			claims[topic] = append(claims[topic], claim{member: m.ID, holding: decodeHolding(m.UserData)})
 		}
 	}
-	assignments := make(kafkago.GroupMemberAssignments, len(claims))
-	for i, mine := range deal(claims, ids) {
-		list := make([]int, len(mine))
-		for j, id := range mine {
-			list[j] = int(id)
+	for topic, claims := range claims {
+		for i, mine := range deal(claims, idsOf(topic, partitions)) {
+			list := make([]int, len(mine))
+			for j, id := range mine {
+				list[j] = int(id)
+			}
+			assignments[claims[i].member][topic] = list
 		}
-		assignments[claims[i].member] = map[string][]int{b.share.topic: list}
 	}
 	return assignments
 }

@@ -272,7 +272,7 @@ func FuzzAnyUserDataIsDealtWith(f *testing.F) {
 	})
 }
 
-func TestTheLeaderDealsItsOwnTopicOnly(t *testing.T) {
+func TestTheLeaderDealsEachTopicAmongThoseWhoSubscribeToIt(t *testing.T) {
 	t.Parallel()
 	s := &share{topic: "orders"}
 	balancers, err := s.balancers(Sticky)
@@ -283,12 +283,18 @@ func TestTheLeaderDealsItsOwnTopicOnly(t *testing.T) {
 		[]kafkago.GroupMember{
 			{ID: "a", Topics: []string{"orders"}, UserData: holding{1, []int32{1, 2}}.encode()},
 			{ID: "b", Topics: []string{"orders"}, UserData: []byte("nonsense")},
-			{ID: "c", Topics: []string{"other"}},
+			{ID: "c", Topics: []string{"other", "other"}},
+			{ID: "d", Topics: []string{"other"}, UserData: holding{1, []int32{0}}.encode()},
+			{ID: "e"},
 		},
 		[]kafkago.Partition{{Topic: "other", ID: 0}, {Topic: "orders", ID: 2}, {Topic: "orders", ID: 0}, {Topic: "orders", ID: 1}},
 	)
-	if len(got) != 2 || !slices.Equal(got["a"]["orders"], []int{1, 2}) || !slices.Equal(got["b"]["orders"], []int{0}) {
+	if len(got) != 5 || !slices.Equal(got["a"]["orders"], []int{1, 2}) || !slices.Equal(got["b"]["orders"], []int{0}) || len(got["a"]) != 1 {
 		t.Errorf("dealt %v", got)
+	}
+	// A topic that others of the group subscribe to is theirs, whoever leads.
+	if !slices.Equal(got["d"]["other"], []int{0}) || len(got["c"]["other"]) != 0 || len(got["e"]) != 0 {
+		t.Errorf("dealt %v of the other topic", got)
 	}
 	if dealt, led := s.take(); dealt != 3 || !led {
 		t.Errorf("%d were dealt, led: %v", dealt, led)
