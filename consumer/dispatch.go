@@ -86,6 +86,9 @@ func (g *generation) pause(ctx context.Context, until time.Time) {
 // it without that: it lets some through all the time.
 func (g *generation) breakerLets(ctx context.Context) bool {
 	n, recovering := g.attempt.Room()
+	g.mu.Lock()
+	g.barred = n == 0
+	g.mu.Unlock()
 	g.hold(ctx, HoldBreaker, n == 0 && !recovering, nil)
 	if n > 0 {
 		return true

@@ -33,6 +33,7 @@ type generation struct {
 	admitting int                // records inside Admit
 	flying    int                // attempts under way
 	want      want
+	barred    bool // the dispatcher waits for the breaker, open or recovering
 	closed    bool // the line is: nothing may begin any more
 	withdrawn []order.Spilled
 	over      bool   // an answer that comes now comes late

@@ -63,7 +63,7 @@ func (g *generation) sight(now time.Time) sight {
 	defer g.mu.Unlock()
 	e, _ := g.line.Peek(now)
 	s := sight{
-		ready: e != nil && !g.want.on && !g.gate.Holding(HoldBreaker), begun: g.begun,
+		ready: e != nil && !g.want.on && !g.barred, begun: g.begun,
 		waits: g.settling.len() > 0 && !g.gate.Holding(HoldStore), written: g.written,
 	}
 	for w := range g.held {

@@ -31,7 +31,7 @@ func TestWatchdogTellsAWedgeFromAWait(t *testing.T) {
 		{"idle", func(int) sight { return sight{} }, 0, noWedge, 0},
 		{"a slow call", func(int) sight { return sight{oldest: 2 * s} }, 0, noWedge, 0},
 		{"a call that stays", func(i int) sight { return sight{oldest: time.Duration(i) * s} }, 0, wedgeCall, 5},
-		{"overdue for one look", func(i int) sight { return sight{oldest: time.Duration(i%2) * 9 * s} }, 0, noWedge, 0},
+		{"one call after the other overdue for one look", func(int) sight { return sight{oldest: 7 * s / 2} }, 0, noWedge, 0},
 		{"orders begin", func(i int) sight { return sight{ready: true, begun: uint64(i)} }, 0, noWedge, 0},
 		{"an order begins now and then", func(i int) sight { return sight{ready: true, begun: uint64(i / 10)} }, 0, noWedge, 0},
 		{"none begins", func(int) sight { return sight{ready: true, begun: 7} }, 0, wedgeDispatch, 21},
@@ -58,6 +58,30 @@ func TestWatchdogTellsAWedgeFromAWait(t *testing.T) {
 			t.Errorf("%s: %q at look %d, want %q at %d", c.name, got, at, c.want, c.at)
 		}
 	}
+}
+
+// recovering is an attempter whose breaker is half-open and lets nothing begin for now.
+type recovering struct{ *fakeAttempter }
+
+func (recovering) Room() (int, bool) { return 0, true }
+
+func TestALaneThatWaitsForARecoveringBreakerIsNotWedged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &manyGroup{fakeGroup: &fakeGroup{records: 20}}
+		l := New(Config{
+			Route: "r", Owner: "me", Stuck: 5 * time.Second, Policy: order.Policy{Degrade: order.Hold},
+			Limits: Limits{Bytes: 64 << 20, PartitionBytes: 1 << 20, Records: 5000, Permits: 3},
+		}, g, &fakeStore{rows: map[string]order.Transition{}}, recovering{newAttempter(3, 0, order.Answer{})}, &fakeReplay{})
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := l.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if n := g.generations.Load(); n != 1 {
+			t.Errorf("%d generations: a probe that takes longer than the watchdog waits gave the partitions away", n)
+		}
+	})
 }
 
 // manyGroup serves generation after generation until ctx ends, as a group does whose member gives up by itself.

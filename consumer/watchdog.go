@@ -28,7 +28,6 @@ type watchdog struct {
 	stuck time.Duration // the longest without progress
 
 	last             time.Time
-	overdue          bool // an attempt was, at the last look
 	dispatch, settle stall
 }
 
@@ -48,19 +47,19 @@ func (s *stall) look(now time.Time, waits bool, n uint64) time.Duration {
 // watchEvery is how often the watchdog and the watch for what holds back the offsets look.
 const watchEvery = time.Second
 
-// look says what the lane is wedged at. An attempt must be overdue at two looks in a row. When the watchdog itself did not
-// run for a while, the machine was busy or suspended: it begins anew.
+// look says what the lane is wedged at. The same attempt must be overdue at two looks in a row: on a busy machine one or
+// another always comes back a little late. When the watchdog itself did not run for a while, the machine was busy or
+// suspended: it begins anew.
 func (w *watchdog) look(now time.Time, s sight) wedge {
-	if !w.last.IsZero() && now.Sub(w.last) > 3*watchEvery {
-		w.overdue, w.dispatch, w.settle = false, stall{}, stall{}
+	passed := now.Sub(w.last)
+	if w.last.IsZero() || passed > 3*watchEvery {
+		passed, w.dispatch, w.settle = s.oldest, stall{}, stall{}
 	}
 	w.last = now
-	was := w.overdue
-	w.overdue = s.oldest > w.call
 	dispatch := w.dispatch.look(now, s.ready, s.begun)
 	settle := w.settle.look(now, s.waits, s.written)
 	switch {
-	case was && w.overdue:
+	case s.oldest-passed > w.call: // its age at the look before
 		return wedgeCall
 	case dispatch > w.stuck:
 		return wedgeDispatch
