@@ -222,6 +222,10 @@ func (g *generation) carry(working context.Context, w *work) {
 		g.flying--
 		w.since = time.Time{}
 		late := g.over
+		if w.abandoned && !late { // it came back: the drain waits until it is written down
+			w.abandoned = false
+			g.abandoned--
+		}
 		g.mu.Unlock()
 		g.cfg.Trace(StepSent, w.order.Number)
 		if late {

@@ -175,14 +175,16 @@ func (g *generation) run(taking context.Context) error {
 	intake.Wait()
 	g.dropPending()
 	g.awaitIdle(settling)
+	flying, unfinished := g.conclude() // before the settlers end: an answer that comes after them is written down all the same
 	stopWorking(cause)
 	stopSettling(errDrain)
 	if !join(g.cfg.Drain/10+time.Second, &dispatcher, &writers, &upkeep) {
 		log.ErrorContext(background, "a goroutine of the generation does not end: it is left behind")
 	}
+	g.strand(flying)
 	g.lastCommit(background, g.cfg.Drain-time.Since(start))
 	log.InfoContext(background, "partitions drained", slog.Duration("took", time.Since(start)),
-		slog.Int("unfinished", g.conclude()), slog.Any("cause", cause))
+		slog.Int("unfinished", unfinished), slog.Any("cause", cause))
 	if fetchErr != nil && !errors.Is(fetchErr, context.Canceled) {
 		return fetchErr
 	}
@@ -208,20 +210,18 @@ func join(wait time.Duration, groups ...*sync.WaitGroup) bool {
 	}
 }
 
-// conclude says that what comes from now on comes late, and returns how many orders are unfinished.
-func (g *generation) conclude() int {
+// conclude says that what comes from now on comes late. It returns the orders whose calls are under way, and how many are
+// unfinished, those included.
+func (g *generation) conclude() (flying []*work, unfinished int) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.over = true
-	var flying []*work
 	for w := range g.held {
 		if !w.since.IsZero() {
 			flying = append(flying, w)
 		}
 	}
-	unfinished := len(g.held)
-	g.mu.Unlock()
-	g.strand(flying)
-	return unfinished
+	return flying, len(g.held)
 }
 
 // errDrain is the cause of a context that ended because the drain's budget was used up.

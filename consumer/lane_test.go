@@ -111,12 +111,16 @@ func (s *fakeStore) Admit(_ context.Context, route, _ string, _ time.Duration, a
 	return out, nil
 }
 
-func (s *fakeStore) Settle(_ context.Context, _ string, ss []order.Settlement) ([]order.Settled, error) {
+func (s *fakeStore) Settle(ctx context.Context, _ string, ss []order.Settlement) ([]order.Settled, error) {
 	s.mu.Lock()
 	slow := s.slow
 	s.settles = append(s.settles, time.Now())
 	s.mu.Unlock()
-	time.Sleep(slow)
+	select {
+	case <-time.After(slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {

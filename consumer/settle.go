@@ -177,17 +177,8 @@ func (g *generation) withdrew(s settling, done order.Settled) {
 		g.unaside(w.entry.Partition, w.size)
 	}
 	g.drop(w.size)
-	g.letGo(w)
-	g.idle.set()
-}
-
-// letGo forgets an order. The lock is held.
-func (g *generation) letGo(w *work) {
-	if w.abandoned {
-		w.abandoned = false
-		g.abandoned--
-	}
 	delete(g.held, w)
+	g.idle.set()
 }
 
 // unapplied counts a settlement that came too late.
@@ -283,7 +274,7 @@ func (g *generation) close(ws []*work) {
 		w.ledger.Close(w.order.Message.Offset)
 		g.gate.Closed(now, w.size)
 		g.yield(w)
-		g.letGo(w)
+		delete(g.held, w)
 		if p := g.parts[w.order.Message.Partition]; p != nil {
 			g.fill(p)
 		}
@@ -400,7 +391,10 @@ func (g *generation) lastCommit(ctx context.Context, left time.Duration) {
 	}
 	// The next owner may have read on while our rows still stood, and taken their records for duplicates. An order that it
 	// takes back all the same has moved on, and the queue drops it.
-	for ss := range slices.Chunk(g.withdrawn, batchRecords) {
+	g.mu.Lock() // a writer may have been left behind
+	withdrawn := slices.Clone(g.withdrawn)
+	g.mu.Unlock()
+	for ss := range slices.Chunk(withdrawn, batchRecords) {
 		if err := g.replay.Push(ctx, ss); err != nil {
 			g.cfg.Logger.WarnContext(ctx, "withdrawn orders are left to the scanner", slog.Any("error", err))
 			return

@@ -3,20 +3,22 @@ package consumer
 import "time"
 
 // strand keeps the chains occupied of calls that outlived their generation: an order of the same chain must not run beside
-// them in the next. A chain is free again when the call has returned, and at the latest when the order's lease is over:
+// them in the next. A chain is free again when the call's answer is written down, and at the latest when the order's lease is over:
 // then the order is the scanner's, and a call that never returns must not hold up its key for good.
-func (l *Lane) strand(ws []*work) {
-	if l.cfg.Ordering == Unordered {
+func (g *generation) strand(ws []*work) {
+	if g.cfg.Ordering == Unordered {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	g.Lane.mu.Lock()
+	defer g.Lane.mu.Unlock()
+	g.mu.Lock() // for leasedAt: the renewer may have been left behind
+	defer g.mu.Unlock()
 	for _, w := range ws {
 		if w.landed {
 			continue
 		}
-		l.stranded[w] = struct{}{}
-		time.AfterFunc(time.Until(w.leasedAt.Add(l.cfg.Lease)), func() { l.landed(w) })
+		g.stranded[w] = struct{}{}
+		time.AfterFunc(time.Until(w.leasedAt.Add(g.cfg.Lease)), func() { g.landed(w) })
 	}
 }
 

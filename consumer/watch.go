@@ -156,7 +156,7 @@ const lateSettle = 10 * time.Second
 // still ours; for the offset it is too late.
 func (g *generation) settleLate(working context.Context, w *work, a order.Answer) {
 	g.m.outcome(a)
-	g.landed(w)
+	defer g.landed(w) // not before it is written: a crash between would send it after the next of its chain
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(working), lateSettle)
 	defer cancel()
 	s := g.settlingOf(w, a)
