@@ -161,7 +161,7 @@ func (g *generation) run(taking context.Context) error {
 	}
 	writers.Go(func() { g.spillLoop(settling) })
 	upkeep.Go(func() { g.renewLoop(settling) })
-	upkeep.Go(func() { g.commitLoop(settling) })
+	upkeep.Go(func() { g.commitLoop(settling, stopTaking) })
 
 	<-taking.Done()
 	start := time.Now()

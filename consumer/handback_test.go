@@ -81,6 +81,30 @@ func TestLanePutsIntoTheQueueWhatItsSuccessorMayHavePassedBy(t *testing.T) {
 	})
 }
 
+// A member that the group has put out hears of it with its next commit, seconds before its heartbeat says so. It sent on
+// meanwhile, beside the partition's next owner.
+func TestLaneSendsNothingMoreOnceACommitIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttempter(2, 100*time.Millisecond, order.Answer{Outcome: order.OutcomeSucceeded})
+		l := New(Config{
+			Commit: time.Second, Limits: Limits{Bytes: 64 << 20, PartitionBytes: 1 << 20, Records: 5000, Permits: 2},
+		}, &fencedGroup{&fakeGroup{records: 10_000}}, &fakeStore{rows: map[string]order.Transition{}}, a, &fakeReplay{})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := l.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(start); took > 1200*time.Millisecond {
+			t.Errorf("the generation lasted %s, want it to end with the first commit", took)
+		}
+		if calls, _ := a.made(); calls > 22 {
+			t.Errorf("%d calls, want the 20 that begin before the commit", calls)
+		}
+	})
+}
+
 // A key's orders run in turn over many readers, each of which is stopped with calls under way and more in line.
 func TestKeyOrderHoldsFromOneReaderToTheNext(t *testing.T) {
 	t.Parallel()

@@ -332,8 +332,9 @@ func (g *generation) renew(ctx context.Context) {
 	}
 }
 
-// commitLoop commits what is settled, every Config.Commit.
-func (g *generation) commitLoop(ctx context.Context) {
+// commitLoop commits what is settled, every Config.Commit. When the group has moved on it says so to end: what is sent from
+// then on is sent beside the partition's next owner.
+func (g *generation) commitLoop(ctx context.Context, end context.CancelCauseFunc) {
 	tick := time.NewTicker(g.cfg.Commit)
 	defer tick.Stop()
 	committed := map[int32]int64{}
@@ -353,6 +354,7 @@ func (g *generation) commitLoop(ctx context.Context) {
 			g.m.commitErrors.Inc()
 			g.cfg.Logger.WarnContext(ctx, "offsets not committed", slog.Any("error", err))
 			if errors.Is(err, ErrFenced) {
+				end(err)
 				return
 			}
 			continue
