@@ -516,6 +516,32 @@ func TestLaneCommitsNoSpilledOrderBeforeTheQueueTookIt(t *testing.T) {
 	})
 }
 
+// Orders under way still find room now and then while the queue is at its bound. Each of them let intake resume.
+func TestLaneHoldsForAFullQueueUntilItIsToldThatThereIsRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttempter(5, 100*time.Millisecond, order.Answer{Outcome: order.OutcomeOverloaded})
+		b := startLane(t, 50, a, nil)
+		b.replay.set(order.ErrQueueFull)
+		time.Sleep(150 * time.Millisecond)
+		b.replay.set(nil)
+		time.Sleep(500 * time.Millisecond)
+		if items, _ := b.replay.seen(); items == 0 {
+			t.Error("nothing went into the queue meanwhile")
+		}
+		if s := b.lane.Level(); s.Constraint != ConstraintReplayFull || s.Paused != 1 {
+			t.Errorf("status %+v, want intake held for the full queue", s)
+		}
+		b.lane.SetReplayFull(t.Context(), false)
+		if s := b.lane.Level(); s.Constraint == ConstraintReplayFull || s.Paused != 0 {
+			t.Errorf("status %+v, want intake resumed", s)
+		}
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 func TestLaneHoldsOnAnOpenBreakerWhereTheRouteSaysHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

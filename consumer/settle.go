@@ -203,7 +203,8 @@ func spilled(s settling) order.Spilled {
 	return order.Spilled{Order: o, NotBefore: t.NotBefore}
 }
 
-// push puts orders into the replay queue. With the queue full, the scanner brings them in later and intake holds.
+// push puts orders into the replay queue. With the queue full, the scanner brings them in later and intake holds until
+// SetReplayFull ends that: one push that found room does not say that there is more.
 // With Redis away intake holds and the offsets wait until the push went through.
 func (g *generation) push(ctx context.Context, ss []order.Spilled) bool {
 	for {
@@ -211,7 +212,6 @@ func (g *generation) push(ctx context.Context, ss []order.Spilled) bool {
 		switch {
 		case err == nil:
 			g.hold(ctx, HoldReplay, false, nil)
-			g.hold(ctx, HoldReplayFull, false, nil)
 			g.m.spilled.Add(float64(len(ss)))
 			for i := range ss {
 				g.cfg.Trace(StepPushed, ss[i].Order.Number)
@@ -231,7 +231,8 @@ func (g *generation) push(ctx context.Context, ss []order.Spilled) bool {
 	}
 }
 
-// SetReplayFull tells the lane whether the replay queue is at its bound; whoever watches its depth says so.
+// SetReplayFull tells the lane whether the replay queue is at its bound; whoever watches its depth says so, again and again:
+// nothing else ends the hold that a full queue began.
 func (l *Lane) SetReplayFull(ctx context.Context, full bool) {
 	if g := l.now.Load(); g != nil {
 		g.hold(ctx, HoldReplayFull, full, nil)
