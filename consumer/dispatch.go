@@ -160,9 +160,12 @@ func (g *generation) pick(working context.Context) *work {
 		w := e.Value
 		expired := g.expired(now, w)
 		if !expired {
-			if wait := g.attempt.Pace(now, order.LaneLive, e.Tenant); wait > 0 {
+			if wait, ofTenant := g.attempt.PaceLive(now, e.Tenant); ofTenant {
 				g.line.Rest(now.Add(wait))
 				continue
+			} else if wait > 0 {
+				g.line.Pause(now.Add(wait))
+				return nil
 			}
 		}
 		g.line.Take()

@@ -28,9 +28,10 @@ type Store interface {
 
 // Pacer is the route's rate limits.
 type Pacer interface {
-	// Pace takes the right to make one submit at now and returns 0. Where a limit has none left it takes nothing and says
-	// when asking again makes sense: more than 0, at most a second. It never blocks.
-	Pace(now time.Time, lane order.Lane, tenant string) time.Duration
+	// PaceLive takes the right to make one submit of the live lane at now and returns 0. Where a limit has none left it takes
+	// nothing and says when asking again makes sense: more than 0, at most a second. ofTenant tells that it is the tenant's
+	// own limit: others need not wait. It never blocks.
+	PaceLive(now time.Time, tenant string) (wait time.Duration, ofTenant bool)
 }
 
 // Permits is the route's permit pool.

@@ -210,7 +210,7 @@ func newAttempter(permits int, took time.Duration, answer order.Answer) *fakeAtt
 	return a
 }
 
-func (a *fakeAttempter) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
+func (a *fakeAttempter) PaceLive(time.Time, string) (time.Duration, bool) { return 0, false }
 
 func (a *fakeAttempter) TryAcquire(order.Lane) bool {
 	select {

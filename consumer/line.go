@@ -79,9 +79,10 @@ type Line[T any] struct {
 	flows   map[flowID[T]]*flow[T]
 	later   heap[*Entry[T]] // not to run before a time
 	chains  map[chainID]*chain[T]
-	waiting int // in chains, behind another
-	ready   int // in flows
-	aside   int // of those, in classes that rest
+	waiting int       // in chains, behind another
+	ready   int       // in flows
+	aside   int       // of those, in classes that rest
+	until   time.Time // nothing runs before
 
 	// setAside, where set, is told what rests with its class, and with less than zero of what no longer does.
 	setAside func(partition int32, records int, bytes int64)
@@ -193,6 +194,9 @@ func (l *Line[T]) Peek(now time.Time) (e *Entry[T], until time.Time) {
 		l.turns.push(c)
 	}
 	if l.turns.len() > 0 {
+		if now.Before(l.until) {
+			return nil, l.until
+		}
 		return (*(*l.turns.peek()).turns.peek()).ready.top(), time.Time{}
 	}
 	if l.later.len() > 0 {
@@ -235,6 +239,10 @@ func (l *Line[T]) Rest(until time.Time) {
 	l.resting.push(c)
 	l.shift(c, true)
 }
+
+// Pause passes over everybody until a time: the limit that all share is reached. Nobody's turn is lost by it, and what waits is
+// not set aside: there is nobody it could stand in the way of.
+func (l *Line[T]) Pause(until time.Time) { l.until = until }
 
 // shift sets what a class has ready aside, or takes it back: O(partitions).
 func (l *Line[T]) shift(c *class[T], rests bool) {

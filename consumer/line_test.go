@@ -126,6 +126,24 @@ func TestLinePassesOverATenantAtItsRate(t *testing.T) {
 	l.want(l.pops(3), "0/1", "0/3", "nothing")
 }
 
+func TestLineKeepsTurnsWhileItPausesForAll(t *testing.T) {
+	t.Parallel()
+	l := newTestLine(t, Unordered, 10)
+	l.add(0, 1, "", "a")
+	l.add(0, 2, "", "b")
+	l.add(0, 3, "", "a")
+	l.want(l.pops(1), "0/1")
+	back := l.now.Add(time.Second)
+	l.Pause(back)
+	l.add(0, 4, "", "c")
+	l.want(l.pops(1), "nothing")
+	if _, until := l.Peek(l.now); !until.Equal(back) || l.Ahead() != 3 {
+		t.Errorf("to look again at %s, with %d ahead: want %s, and all three", until, l.Ahead(), back)
+	}
+	l.now = back
+	l.want(l.pops(4), "0/2", "0/3", "0/4", "nothing")
+}
+
 func TestLineRunsAKeysOrdersOneAtATime(t *testing.T) {
 	t.Parallel()
 	l := newTestLine(t, ByKey, 1)

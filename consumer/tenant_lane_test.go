@@ -51,15 +51,60 @@ type paced struct {
 	next time.Time
 }
 
-func (p *paced) Pace(now time.Time, _ order.Lane, tenant string) time.Duration {
+func (p *paced) PaceLive(now time.Time, tenant string) (wait time.Duration, ofTenant bool) {
 	if tenant != "0" {
-		return 0
+		return 0, false
 	}
 	if now.Before(p.next) {
-		return p.next.Sub(now)
+		return p.next.Sub(now), true
 	}
 	p.next = now.Add(100 * time.Millisecond)
-	return 0
+	return 0, false
+}
+
+// routePaced gives all tenants together a right each tenth of a second.
+type routePaced struct{ paced }
+
+func (p *routePaced) PaceLive(now time.Time, _ string) (wait time.Duration, ofTenant bool) {
+	wait, _ = p.paced.PaceLive(now, "0")
+	return wait, false
+}
+
+// Where it is the route's rate that is reached, what waits stands in nobody's way. It was set aside all the same, as if each
+// tenant were at a rate of its own: the lane went on reading and admitting, and thousands of orders stood admitted that the
+// rate had minutes of work with.
+func TestTenantsThatWaitForTheRouteWaitAsRecordsWithoutTenantsDo(t *testing.T) {
+	t.Parallel()
+	for _, from := range []TenantFrom{NoTenants, TenantFromHeader} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newAttempter(20, 10*time.Millisecond, order.Answer{Outcome: order.OutcomeSucceeded})
+			l := New(Config{
+				Route: "r", Owner: "me", Tenant: Tenant{From: from, Header: "t"},
+				Limits: Limits{Bytes: 64 << 20, PartitionBytes: 1 << 20, Records: 5000, Permits: 20},
+			}, &twoParts{}, &fakeStore{rows: map[string]order.Transition{}}, &routePaced{paced{fakeAttempter: a}}, &fakeReplay{})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- l.Run(ctx) }()
+			time.Sleep(10 * time.Second)
+			g := l.now.Load()
+			g.mu.Lock()
+			held := len(g.held)
+			g.mu.Unlock()
+			if held > 2*20 {
+				t.Errorf("tenants from %d: %d orders stand admitted at ten a second, want one for each permit, or two", from, held)
+			}
+			if s := l.Level(); s.Constraint != ConstraintRate {
+				t.Errorf("tenants from %d: constraint %s", from, s.Constraint)
+			}
+			if calls, _ := a.made(); calls < 99 || calls > 101 {
+				t.Errorf("tenants from %d: %d calls in 10 s", from, calls)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
 }
 
 // A tenant at its rate floods one partition: what waits for its rate takes no room from the tenant of the other.

@@ -40,6 +40,7 @@ func (*patient) Lookup(context.Context, *order.Order) order.Finding {
 type unlimited struct{}
 
 func (unlimited) Pace(time.Time, order.Lane, string) time.Duration { return 0 }
+func (unlimited) PaceLive(time.Time, string) (time.Duration, bool) { return 0, false }
 func (unlimited) PaceTenant(time.Time, string) time.Duration       { return 0 }
 func (unlimited) Unpace(order.Lane, string)                        {}
 

@@ -26,6 +26,7 @@ type Permits interface {
 // Pacer is the rate limits of the route; see rate.Limiter.
 type Pacer interface {
 	Pace(now time.Time, lane order.Lane, tenant string) time.Duration
+	PaceLive(now time.Time, tenant string) (wait time.Duration, ofTenant bool)
 	PaceTenant(now time.Time, tenant string) time.Duration
 	Unpace(lane order.Lane, tenant string)
 }

@@ -181,18 +181,7 @@ func (l *Limiter) Pace(now time.Time, lane order.Lane, tenant string) time.Durat
 	case order.LaneCompensate:
 		return l.one(now, &l.lookups, lane, OfLane)
 	case order.LaneLive:
-		b := l.tenants.of(now, tenant)
-		if b == nil {
-			return l.submit(now, lane)
-		}
-		if wait := b.lacks(1); wait > 0 {
-			l.waits[lane][OfTenant]++
-			return wait
-		}
-		wait := l.submit(now, lane)
-		if wait == 0 {
-			b.take()
-		}
+		wait, _ := l.live(now, tenant)
 		return wait
 	case order.LaneReplay:
 		l.replay.fill(now)
@@ -207,6 +196,30 @@ func (l *Limiter) Pace(now time.Time, lane order.Lane, tenant string) time.Durat
 		return wait
 	}
 	return longestWait
+}
+
+// PaceLive is Pace in the lane live. It also tells whether it is the tenant's own limit that has no token left, so that
+// others need not wait.
+func (l *Limiter) PaceLive(now time.Time, tenant string) (wait time.Duration, ofTenant bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.live(now, tenant)
+}
+
+// live is PaceLive with the lock held.
+func (l *Limiter) live(now time.Time, tenant string) (wait time.Duration, ofTenant bool) {
+	b := l.tenants.of(now, tenant)
+	if b == nil {
+		return l.submit(now, order.LaneLive), false
+	}
+	if wait = b.lacks(1); wait > 0 {
+		l.waits[order.LaneLive][OfTenant]++
+		return wait, true
+	}
+	if wait = l.submit(now, order.LaneLive); wait == 0 {
+		b.take()
+	}
+	return wait, false
 }
 
 // PaceTenant takes the right from the tenant's limit alone, in the same way.

@@ -297,6 +297,22 @@ func TestAFloodingTenantKeepsToItsRate(t *testing.T) {
 	}
 }
 
+func TestARefusalSaysWhetherItIsTheTenantsOwn(t *testing.T) {
+	t.Parallel()
+	l := New(Config{Limit: 20, Tenant: 10}, epoch) // two at once, and one of each tenant
+	for i, want := range []struct {
+		tenant     string
+		waits, own bool
+	}{{"a", false, false}, {"a", true, true}, {"b", false, false}, {"c", true, false}, {"a", true, true}} {
+		if wait, own := l.PaceLive(epoch, want.tenant); wait > 0 != want.waits || own != want.own {
+			t.Errorf("%d: tenant %s waits %v, for its own limit %v: want %+v", i, want.tenant, wait, own, want)
+		}
+	}
+	if wait, own := New(Config{Limit: 1, Shared: true}, epoch).PaceLive(epoch, "a"); wait == 0 || own {
+		t.Errorf("without a share: waits %v, for its own limit %v", wait, own)
+	}
+}
+
 func TestTenantsThatFindNoRoomShareOneLimit(t *testing.T) {
 	t.Parallel()
 	l := New(Config{Tenant: 10, Tenants: 100}, epoch)
