@@ -21,10 +21,9 @@ type generation struct {
 	gate      *Gate
 	limits    Limits
 	parts     map[int32]*part
-	turns     fifo[*part] // those with something pending
+	turns     fifo[*part] // those with something pending or released
 	pending   int         // records of all partitions that wait for admission, parked ones left out
 	lots      *lots
-	released  fifo[record] // were parked, and may be admitted now
 	line      *Line[*work]
 	settling  fifo[settling]
 	tookAt    time.Time // when the settlers took their last batch, see gather
@@ -48,10 +47,11 @@ type generation struct {
 
 // part is one partition.
 type part struct {
-	id      int32
-	ledger  *Ledger
-	end     int64 // high water, -1 where it is not known
-	pending fifo[record]
+	id       int32
+	ledger   *Ledger
+	end      int64 // high water, -1 where it is not known
+	pending  fifo[record]
+	released fifo[record] // were parked, and may be admitted now
 
 	// Records that wait for an earlier one of their chain, admitted or not.
 	aside      int
@@ -62,6 +62,17 @@ type part struct {
 	headTold  bool // the log has it
 
 	full bool // left out of the fetch: too much is aside, or behind an open record
+}
+
+// waiting reports whether something waits for admission.
+func (p *part) waiting() bool { return p.released.len()+p.pending.len() > 0 }
+
+// next is what the next record to admit is in: the released ones go first, others of their chains may be next in line.
+func (p *part) next() *fifo[record] {
+	if p.released.len() > 0 {
+		return &p.released
+	}
+	return &p.pending
 }
 
 // sum counts records in and out: what was taken is closed, dropped, or still in one of the lines.
@@ -284,12 +295,9 @@ func (g *generation) dropPending() {
 		g.unaside(r.message.Partition, r.size)
 		g.drop(r.size)
 	}
-	for g.released.len() > 0 {
-		g.drop(g.released.pop().size)
-	}
 	for _, p := range g.parts {
-		for p.pending.len() > 0 {
-			g.drop(p.pending.pop().size)
+		for p.waiting() {
+			g.drop(p.next().pop().size)
 		}
 	}
 	g.turns, g.pending = fifo[*part]{}, 0
@@ -342,7 +350,7 @@ func (g *generation) Deliver(b Batch) {
 		return
 	}
 	records, size := 0, int64(0)
-	waited := p.pending.len() > 0
+	waited := p.waiting()
 	for i := range b.Messages {
 		m := &b.Messages[i]
 		if !p.ledger.Open(m.Offset) {
@@ -354,7 +362,7 @@ func (g *generation) Deliver(b Batch) {
 		size += r.size
 	}
 	g.pending += records
-	if !waited && p.pending.len() > 0 {
+	if !waited && p.waiting() {
 		g.turns.push(p)
 	}
 	p.ledger.Advance(b.Next)
@@ -456,7 +464,7 @@ func (g *generation) status(now time.Time) Status {
 }
 
 // waitingRecords is how many records were fetched and are not admitted. The lock is held.
-func (g *generation) waitingRecords() int { return g.pending + g.lots.parked + g.released.len() }
+func (g *generation) waitingRecords() int { return g.pending + g.lots.parked }
 
 // setAside takes a record out of what waits for a permit: it waits for an earlier one of its chain. It stays held. The
 // lock is held.

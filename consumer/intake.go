@@ -25,7 +25,7 @@ func (g *generation) takePending(taking context.Context) []record {
 	for taking.Err() == nil {
 		g.mu.Lock()
 		batch := g.cutBatch()
-		if g.pending+g.released.len() > 0 && batch != nil {
+		if g.pending > 0 && batch != nil {
 			g.admit.set() // for the other admitter
 		}
 		g.mu.Unlock()
@@ -56,7 +56,7 @@ func (g *generation) cutBatch() []record {
 			break
 		}
 		if batch == nil {
-			batch = make([]record, 0, min(room, g.pending+g.released.len()+1))
+			batch = make([]record, 0, min(room, g.pending+1))
 		}
 		size += r.size
 		batch = append(batch, *r)
@@ -68,25 +68,20 @@ func (g *generation) cutBatch() []record {
 // nextRecord takes the next record that may be admitted, if it has at most so many bytes or is to be had whatever its
 // size; nil where there is none. The lock is held.
 func (g *generation) nextRecord(bytes int64, whatever bool) *record {
-	if g.released.len() > 0 { // first: others of their chains may be next in line
-		if !whatever && g.released.peek().size > bytes {
-			return nil
-		}
-		r := g.released.pop()
-		return &r
-	}
 	for g.turns.len() > 0 {
 		p := *g.turns.peek()
-		if !whatever && p.pending.peek().size > bytes {
+		line := p.next()
+		if !whatever && line.peek().size > bytes {
 			return nil
 		}
-		r := p.pending.pop()
+		entered := line == &p.released
+		r := line.pop()
 		g.pending--
 		g.turns.pop()
-		if p.pending.len() > 0 {
+		if p.waiting() {
 			g.turns.push(p)
 		}
-		if g.lots.enter(&r) {
+		if entered || g.lots.enter(&r) {
 			return &r
 		}
 		g.setAside(p.id, r.size)
@@ -212,13 +207,20 @@ func (g *generation) enqueue(r *record, o order.Order, leasedAt time.Time) *work
 	return w
 }
 
-// release makes room in a record's chain, and lets in one that was parked behind it. The lock is held.
+// release makes room in a record's chain, and lets in one that was parked behind it, in its partition's turn. The lock is held.
 func (g *generation) release(partition int32, key []byte) {
-	if r, ok := g.lots.leave(partition, key); ok {
-		g.unaside(partition, r.size)
-		g.released.push(r)
-		g.admit.set()
+	r, ok := g.lots.leave(partition, key)
+	if !ok {
+		return
 	}
+	g.unaside(partition, r.size)
+	p := g.parts[partition]
+	if !p.waiting() {
+		g.turns.push(p)
+	}
+	p.released.push(r)
+	g.pending++
+	g.admit.set()
 }
 
 // giveUp leaves a batch uncommitted.
