@@ -35,10 +35,15 @@ func (p *Pool) Use(now time.Time) (held, peak, limit int, short bool) {
 
 // lapse ends a lease that is over at now. The lock is held.
 func (p *Pool) lapse(now time.Time) {
-	if p.cap > 0 && !p.until.IsZero() && past(now, p.until) {
+	if p.ended(now) {
 		p.cap = 0
 		p.resize()
 	}
+}
+
+// ended reports whether a lease that still counts is over at now. The lock is held.
+func (p *Pool) ended(now time.Time) bool {
+	return p.cap > 0 && !p.until.IsZero() && past(now, p.until)
 }
 
 // look is lapse before a permit is handed out; without a lease no clock is read. The lock is held.

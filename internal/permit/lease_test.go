@@ -66,6 +66,38 @@ func TestWhoWaitsIsServedByTheNextLeaseAndNotByAReleaseAfterTheEnd(t *testing.T)
 	})
 }
 
+// Whoever moved the limit served those who wait without a look at the lease, and their calls were cancelled.
+func TestNothingServesWhoWaitsAfterTheEndOfALease(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name          string
+		limit, leased int
+		move          func(p *Pool)
+	}{
+		{"a lease that is over when it comes", 10, 1, func(p *Pool) { p.Lease(5, time.Now().Add(-time.Second)) }},
+		{"a configuration", 1, 5, func(p *Pool) { _ = p.Configure(Config{Limit: 20}) }},
+		{"a limit that is learnt", 1, 5, func(p *Pool) { p.setLimit(20) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(Config{Limit: c.limit})
+			p.Lease(c.leased, time.Now().Add(time.Second))
+			p.TryAcquire(order.LaneLive)
+			ctx, cancel := context.WithCancel(t.Context())
+			got := make(chan error, 1)
+			go func() { got <- p.Acquire(ctx, order.LaneLive) }()
+			synctest.Wait()
+			time.Sleep(2 * time.Second)
+			c.move(p)
+			synctest.Wait()
+			if p.InUse() != 1 || p.Limit() != 0 {
+				t.Errorf("%s: %d permits in use of %d, want the one taken before", c.name, p.InUse(), p.Limit())
+			}
+			cancel()
+			<-got
+		})
+	}
+}
+
 func TestALeaseIsJudgedByTheWallClockToo(t *testing.T) {
 	t.Parallel()
 	p := New(Config{Limit: 10})

@@ -331,8 +331,12 @@ func known(l order.Lane) bool { return l >= 0 && l < order.Lanes }
 
 func clamp(limit int) int { return min(max(limit, 1), maxLimit) }
 
-// resize derives the limit and the guarantees, and serves those who wait where there is room now. The lock is held.
+// resize derives the limit and the guarantees, and serves those who wait where there is room now. A lease may be over by
+// now, and then nobody is served. The lock is held.
 func (p *Pool) resize() {
+	if p.ended(time.Now()) {
+		p.cap = 0
+	}
 	p.limit = p.cfg.Limit
 	if p.cap >= 0 {
 		p.limit = min(p.limit, p.cap)
