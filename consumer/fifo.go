@@ -1,6 +1,6 @@
 package consumer
 
-// fifo is a queue that keeps its memory. Whoever fills it bounds it.
+// fifo is a queue that keeps its memory: twice what it held at the most. Whoever fills it bounds it.
 type fifo[T any] struct {
 	items []T
 	head  int
@@ -9,7 +9,7 @@ type fifo[T any] struct {
 func (q *fifo[T]) len() int { return len(q.items) - q.head }
 
 func (q *fifo[T]) push(v T) {
-	if q.head > 0 && len(q.items) == cap(q.items) {
+	if 2*q.head >= len(q.items) && len(q.items) == cap(q.items) { // else it grows: each item is moved once, on average
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
