@@ -165,30 +165,36 @@ func TestLaneSpillsWhatWaitsForARetryAtTheEnd(t *testing.T) {
 	})
 }
 
-// What the breaker refused was no attempt: an outage must not pay for retries of the few calls that a recovery lets through.
-func TestRefusedOrdersPayForNoRetry(t *testing.T) {
+// What the breaker refused was no attempt, and neither was what could not begin in time: an outage must not pay for retries of
+// the few calls that a recovery lets through.
+func TestOrdersThatWereNotTriedPayForNoRetry(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const refused = 500
-		a := newAttempter(1, 0, order.Answer{})
-		a.answer = func(o *order.Order) order.Answer {
-			if o.Message.Offset == 0 || o.Message.Offset > refused {
-				return order.Answer{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed}
+	for _, untried := range []order.Answer{
+		{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen},
+		{Outcome: order.OutcomeCancelled, Reason: order.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			const many = 500
+			a := newAttempter(1, 0, order.Answer{})
+			a.answer = func(o *order.Order) order.Answer {
+				if o.Message.Offset == 0 || o.Message.Offset > many {
+					return order.Answer{Outcome: order.OutcomeNotSent, Reason: order.ConnectFailed}
+				}
+				return untried
 			}
-			return order.Answer{Outcome: order.OutcomeRefused, Reason: order.CircuitOpen}
-		}
-		b := startLane(t, refused+2, a, func(c *Config) { c.RetryBudget = 0.01 })
-		time.Sleep(time.Second)
-		a.mu.Lock()
-		first, last := a.calls["T-0"], a.calls["T-501"]
-		a.mu.Unlock()
-		if first != 2 || last != 1 {
-			t.Errorf("%d and %d calls: want one retry from the full budget, and none from 500 refusals", first, last)
-		}
-		if err := b.stop(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+			b := startLane(t, many+2, a, func(c *Config) { c.RetryBudget = 0.01 })
+			time.Sleep(time.Second)
+			a.mu.Lock()
+			first, last := a.calls["T-0"], a.calls["T-501"]
+			a.mu.Unlock()
+			if first != 2 || last != 1 {
+				t.Errorf("%v: %d and %d calls: want one retry from the full budget, and none from 500 orders not tried", untried.Outcome, first, last)
+			}
+			if err := b.stop(); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
 }
 
 func TestAnOrderHandedBackBeforeItsRetryCountsOneOutcome(t *testing.T) {
@@ -215,6 +221,34 @@ func TestAnOrderHandedBackBeforeItsRetryCountsOneOutcome(t *testing.T) {
 		}
 		if calls, _ := a.made(); calls != 1 || got != 1 {
 			t.Errorf("%d calls, %v counted, want one of each", calls, got)
+		}
+	})
+}
+
+// The lease of a fleet's permits ended between the permit and the call, because the process stood still. That is a want of
+// permits: the order waits for the next.
+func TestAnOrderWhosePermitWasOverKeepsItsPlaceInLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttempter(2, 0, order.Answer{})
+		a.answer = func(o *order.Order) order.Answer {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if o.Message.Offset%2 == 0 && a.calls[o.Number] == 1 {
+				return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.BulkheadFull}
+			}
+			return order.Answer{Outcome: order.OutcomeSucceeded}
+		}
+		b := startLane(t, 20, a, nil)
+		time.Sleep(time.Second)
+		if items, _ := b.replay.seen(); items != 0 {
+			t.Errorf("%d orders in the replay queue, that only waited for a permit", items)
+		}
+		if n := b.store.count(order.Succeeded, order.NoPhase); n != 20 {
+			t.Errorf("%d succeeded, want 20", n)
+		}
+		if err := b.stop(); err != nil {
+			t.Errorf("Run: %v", err)
 		}
 	})
 }

@@ -218,7 +218,7 @@ func (g *generation) begin(now time.Time, w *work) {
 func (g *generation) carry(working context.Context, w *work) {
 	for w != nil {
 		a := g.attempt.SubmitHolding(working, order.LaneLive, &w.order)
-		if w.first == nil && a.Outcome != order.OutcomeRefused {
+		if w.first == nil && !untried(a) {
 			g.retries.earn()
 		}
 		g.mu.Lock()
@@ -241,10 +241,17 @@ func (g *generation) carry(working context.Context, w *work) {
 	}
 }
 
+// untried reports whether an answer says that the service was not asked at all.
+func untried(a order.Answer) bool {
+	return a.Outcome == order.OutcomeRefused || a.Outcome == order.OutcomeCancelled && !a.Sent
+}
+
 // answered says what becomes of an order whose attempt is over.
 func (g *generation) answered(w *work, a order.Answer) {
+	// Out of permits means hold, whatever the degrade rule: the lease of a fleet's permits ended before the call began.
+	full := untried(a) && a.Reason == order.BulkheadFull
 	switch {
-	case a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold:
+	case full, a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold:
 		if g.putBack(w) {
 			return
 		}
@@ -339,8 +346,10 @@ func (g *generation) loseLease(ctx context.Context, w *work) {
 }
 
 func (g *generation) whyStopped() order.Reason {
-	if g.stopping.Load() {
+	select {
+	case <-g.stopped:
 		return order.Shutdown
+	default:
+		return order.Revoked
 	}
-	return order.Revoked
 }

@@ -34,8 +34,8 @@ func TestLaneHandsBackWhatItNeverSent(t *testing.T) {
 		defer b.store.mu.Unlock()
 		for number, row := range b.store.rows {
 			o := order.Order{State: row.State, Phase: row.Phase, AttemptsTotal: row.AttemptsTotal, Outcome: row.Outcome}
-			if row.State != order.Succeeded && !order.Withdrawn(&o) {
-				t.Errorf("%s is left as %+v, want withdrawn", number, row)
+			if row.State != order.Succeeded && (!order.Withdrawn(&o) || row.Reason != order.Shutdown) {
+				t.Errorf("%s is left as %+v, want withdrawn for the worker's shutdown", number, row)
 			}
 		}
 		if items, _ := b.replay.seen(); items != 0 {

@@ -139,12 +139,11 @@ type Lane struct {
 	attempt Attempter
 	replay  Replay
 	m       *metrics
-	now     *atomic.Pointer[generation]  // the generation being served, nil between two
+	now     atomic.Pointer[generation]   // the generation being served, nil between two
 	wait    atomic.Int64                 // Config.PermitWait, which may change
 	policy  atomic.Pointer[order.Policy] // Config.Policy, which may change but for its Degrade
 	retries *retryBudget
-	// stopping tells the worker's own stop from the end of a generation.
-	stopping atomic.Bool
+	stopped <-chan struct{} // closed when the worker itself stops, and not only a generation; Run sets it
 
 	mu       sync.Mutex // guards what follows; taken before a generation's
 	limits   Limits
@@ -189,7 +188,7 @@ func New(cfg Config, group Group, store Store, attempt Attempter, replay Replay)
 	l := &Lane{
 		retries: newRetryBudget(cfg.RetryBudget), stranded: map[*work]struct{}{},
 		cfg: cfg, group: group, store: store, attempt: attempt, replay: replay,
-		now: &atomic.Pointer[generation]{}, limits: cfg.Limits,
+		limits: cfg.Limits,
 	}
 	l.wait.Store(int64(cfg.PermitWait))
 	l.SetPolicy(cfg.Policy)
@@ -228,7 +227,7 @@ func setDefault(d *time.Duration, to time.Duration) {
 // Run is a member of the group until ctx ends; then it drains within Config.Drain, commits and leaves. It returns nil
 // after a clean leave.
 func (l *Lane) Run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { l.stopping.Store(true) })()
+	l.stopped = ctx.Done()
 	return l.group.Run(ctx, l.serve)
 }
 
