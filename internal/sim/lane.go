@@ -492,7 +492,9 @@ func (g *generation) pushNext() {
 			case err == nil, full:
 				g.count("spill")
 				g.gate.Hold(g.now, consumer.HoldReplay, false)
-				g.gate.Hold(g.now, consumer.HoldReplayFull, full)
+				if full { // commitTick ends it
+					g.gate.Hold(g.now, consumer.HoldReplayFull, true)
+				}
 				g.pushes--
 				for _, l := range batch {
 					g.closed(l)
