@@ -4,8 +4,7 @@ import "sort"
 
 // Ledger tracks which records of one partition are still open, and so how far its offset may be committed: up to
 // the first open one, or to the fetch position where none is. It is pure and not safe for concurrent use. Its size is
-// bounded by the lane, which leaves out a partition
-// with too many records behind an open one.
+// bounded by the lane, which leaves out a partition with too many records behind an open one.
 type Ledger struct {
 	open []entry // in offset order; the head is open, or the slice is empty
 	next int64   // the fetch position: past holes and left-out records
@@ -35,12 +34,6 @@ func (l *Ledger) Advance(next int64) {
 	l.next = max(l.next, next)
 }
 
-// Rewind starts the ledger anew at a position that may lie below the present one, when the log itself was cut or
-// made again. Records still open are forgotten: their offsets mean nothing any more.
-func (l *Ledger) Rewind(next int64) {
-	l.open, l.next = nil, next
-}
-
 // Close marks a record as settled: final, or durably in Postgres with somebody due to act on it. It reports whether
 // the record was open.
 func (l *Ledger) Close(offset int64) bool {
@@ -68,9 +61,6 @@ func (l *Ledger) Committable() int64 {
 	}
 	return l.open[0].offset
 }
-
-// Next is the position of the next fetch.
-func (l *Ledger) Next() int64 { return l.next }
 
 // Len is how many records stand between the committable offset and the fetch position, settled ones included.
 func (l *Ledger) Len() int { return len(l.open) }

@@ -62,13 +62,14 @@ type Attempter struct {
 	failed  [2]failures // of submits and lookups
 }
 
-// New makes an attempter. The caller of Submit and of Lookup takes the right from pacer and the permit from permits. took, where not nil, observes how long calls take, in seconds, by lane and outcome.
+// New makes an attempter. The caller of Submit and of Lookup takes the right from pacer and the permit from permits. took,
+// where not nil, observes how long calls take, in seconds, by lane and outcome.
 func New(cfg Config, pacer Pacer, permits Permits, handler order.Handler, submit, lookup *breaker.Breaker, took *prometheus.HistogramVec) *Attempter {
 	return &Attempter{Pacer: pacer, Permits: permits, cfg: cfg, handler: handler, submit: submit, lookup: lookup, took: took}
 }
 
-// Room is how many submits of a lane that holds back what is refused the breaker would let begin now, one after the other, and whether it is half-open:
-// then none means none for the moment. It looks at neither permits nor rates.
+// Room is how many submits of a lane that holds back what is refused the breaker would let begin now, one after the other,
+// and whether it is half-open: then none means none for the moment. It looks at neither permits nor rates.
 func (a *Attempter) Room() (n int, recovering bool) {
 	return a.submit.RoomAt(time.Now(), a.Limit())
 }
