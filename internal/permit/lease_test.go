@@ -93,7 +93,9 @@ func TestNothingServesWhoWaitsAfterTheEndOfALease(t *testing.T) {
 				t.Errorf("%s: %d permits in use of %d, want the one taken before", c.name, p.InUse(), p.Limit())
 			}
 			cancel()
-			<-got
+			if err := <-got; err == nil {
+				t.Errorf("%s: whoever waited has a permit", c.name)
+			}
 		})
 	}
 }
