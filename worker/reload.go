@@ -149,6 +149,11 @@ func (w *Worker) mayTake(cfg *Config, changes []Change) error {
 		return &RestartError{Changes: cold}
 	}
 	var errs []error
+	for _, c := range changes {
+		if c.Wrong != "" {
+			errs = append(errs, fmt.Errorf("%s: %s %s", c.Path, c.New, c.Wrong))
+		}
+	}
 	for _, r := range w.routes {
 		if err := r.mayTake(routeOf(cfg, r.cfg.Name)); err != nil {
 			errs = append(errs, fmt.Errorf("route %s: %w", r.cfg.Name, err))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -248,6 +249,23 @@ func TestReloadChecksAllRoutesBeforeItChangesOne(t *testing.T) {
 	}
 	if w.reloads(t, reloadInvalid) != 1 {
 		t.Error("the refusal is not counted")
+	}
+	for want, change := range map[string]func(r *config.Route){
+		"prefetch.records: 0 is too small":                  func(r *config.Route) { r.Prefetch.Records = 0 },
+		"prefetch.bytes: -5B is negative":                   func(r *config.Route) { r.Prefetch.Bytes = -5 },
+		"permits.wait: 0s is too small":                     func(r *config.Route) { r.Permits.Wait = 0 },
+		"permits.mode: often is not known":                  func(r *config.Route) { r.Permits.Mode = "often" },
+		"permits.shares.live: NaN% is not a percentage":     func(r *config.Route) { r.Permits.Shares.Live = config.Percent(math.NaN()) },
+		"replay.attempts: -1 is negative":                   func(r *config.Route) { r.Replay.Attempts = -1 },
+		"replay.capacity: 0 is too small":                   func(r *config.Route) { r.Replay.Capacity = 0 },
+		"rate.limit: 2000000/s is too large":                func(r *config.Route) { r.Rate.Limit = 2e6 },
+		"compensate.delay: -1s is negative; accepted: a du": func(r *config.Route) { r.Compensate.Delay = -time.Second },
+	} {
+		cfg := parsed(t, reloadText("info", 50, 60))
+		change(&cfg.Routes[1])
+		if err := w.Reload(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "routes.b."+want) || w.limits() != [2]int{5, 6} {
+			t.Errorf("%v, limits %v, want that %s and nothing changed", err, w.limits(), want)
+		}
 	}
 }
 

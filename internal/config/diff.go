@@ -13,6 +13,7 @@ type Change struct {
 	Path     string // such as routes.wallet.permits.limit; a route goes by its name
 	Old, New string // as a message may show them: cut, secrets hidden; "not there" for a route that one of the two lacks
 	Hot      bool   // whether a running worker can take the new value
+	Wrong    string // why no file could hold the new value, with what is accepted; empty where one could
 }
 
 // String is the change on one line: path: old → new. A secret shows *** on both sides.
@@ -52,13 +53,27 @@ func (d *differ) section(before, after reflect.Value, path string, hot bool) {
 				d.section(b.Index(i), a.Index(i), fmt.Sprintf("%s[%d]", p, i), hot)
 			}
 		case same(b, a, fromFile):
-		case shape == scalar && (b.Kind() == reflect.String || f.typ == reflect.TypeFor[URL]()):
+		case shape == scalar && f.typ == reflect.TypeFor[URL]():
 			d.add(p, show(printed(b)), show(printed(a)), hot)
+		case shape == scalar && b.Kind() == reflect.String:
+			d.add(p, show(printed(b)), show(printed(a)), hot)
+			d.judge(&f, a)
 		case shape == scalar:
 			d.add(p, printed(b), printed(a), hot)
+			d.judge(&f, a)
 		default:
 			d.add(p, outline(&f, b), outline(&f, a), hot)
 		}
+	}
+}
+
+// judge says of the change added last whether a file could hold its new value: a program may have set it.
+func (d *differ) judge(f *field, after reflect.Value) {
+	if f.secret() {
+		return
+	}
+	if why := f.set(reflect.New(f.typ).Elem(), printed(after)); why != "" {
+		d.changes[len(d.changes)-1].Wrong = why + "; accepted: " + f.accepted()
 	}
 }
 

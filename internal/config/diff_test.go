@@ -3,9 +3,12 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // changed applies replacements to the minimal file and parses it.
@@ -196,5 +199,37 @@ func TestTheSettingsOfTheBrakesAreHot(t *testing.T) {
 		if got, known := hot[path]; !known || got != want {
 			t.Errorf("%s: hot %v (a setting: %v), want %v", path, got, known, want)
 		}
+	}
+}
+
+// TestWhatAFileCanHoldIsNotWrong reads values back as they are printed.
+func TestWhatAFileCanHoldIsNotWrong(t *testing.T) {
+	t.Parallel()
+	var wrong []string
+	look := func(v any, f field, text string) {
+		p := reflect.New(reflect.TypeOf(v)).Elem()
+		f.typ = p.Type()
+		if why := f.set(p, text); why != "" {
+			t.Fatalf("%s %s", text, why)
+		}
+		d := differ{changes: make([]Change, 1)}
+		if d.judge(&f, p); d.changes[0].Wrong != "" {
+			wrong = append(wrong, text+" "+d.changes[0].Wrong)
+		}
+	}
+	for i := range 5000 {
+		n := strconv.Itoa(i + 1)
+		for _, unit := range []string{"/s", "/m", "/h"} {
+			look(Rate(0), field{min: "none", max: "1000000/s"}, n+unit)
+			look(Rate(0), field{min: "none", max: "1000000/s"}, n+".7"+unit)
+		}
+		look(Percent(0), field{min: "0%", max: "100%"}, "0."+n+"%")
+		look(time.Duration(0), field{min: "0s", max: "24h"}, n+"ms")
+		look(time.Duration(0), field{min: "0s", max: "24h"}, n+".3s")
+		look(Size(0), field{min: "0B", max: "16GiB"}, n+"kB")
+	}
+	look(Rate(0), field{min: "none", max: "1000000/s"}, "none")
+	if len(wrong) > 0 {
+		t.Errorf("%d are, such as %v", len(wrong), wrong[:min(len(wrong), 5)])
 	}
 }
