@@ -66,7 +66,7 @@ func (b *batch) run(taking, calls, tail context.Context) {
 	}
 	b.attempt(calls, members)
 	if b.settleAll(tail) {
-		b.finish(tail)
+		b.finish(taking, tail)
 	}
 }
 
@@ -365,9 +365,20 @@ func (b *batch) renewRows(ctx context.Context) {
 	}
 }
 
-// finish ends the claim. What goes wrong here is left to the claim's lease: the entries come back, and those whose rows
-// have moved on are dropped.
-func (b *batch) finish(ctx context.Context) {
+// finish ends the claim. While the queue does not answer it tries again, as long as the claim's lease surely lasts: with the
+// lease's end all entries come back at once, also those that are to be tried later. What fails for longer is left to that;
+// entries whose rows have moved on are dropped then.
+func (b *batch) finish(taking, tail context.Context) {
+	until := time.Now().Add(b.cfg.Lease / 2)
+	for !b.finishOnce(tail) && taking.Err() == nil && time.Now().Before(until) {
+		b.pause(taking, nil, b.cfg.Backoff)
+	}
+	b.queued(b.finished.Again)
+	rouse(b.wake)
+}
+
+// finishOnce tries once to end the claim, and reports whether the queue answered.
+func (b *batch) finishOnce(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, b.cfg.Timeout)
 	defer cancel()
 	held, err := b.queue.Finish(bounded, b.claim, b.finished)
@@ -375,6 +386,5 @@ func (b *batch) finish(ctx context.Context) {
 	if err == nil && !held {
 		b.log.InfoContext(ctx, "replay: a claim's lease ran out before its end", slog.Int("entries", len(b.claim.Items)))
 	}
-	b.queued(b.finished.Again)
-	rouse(b.wake)
+	return err == nil
 }

@@ -122,3 +122,35 @@ func TestRowsKeepTheirLeasesWhileRedisDoesNotAnswer(t *testing.T) {
 		w.wantRows(1, order.Succeeded, order.NoPhase)
 	})
 }
+
+// TestAWaitIsKeptThoughTheQueueDidNotAnswerWhenItWasTold loses the first end of a claim: its entry must not come back with the
+// claim's lease, which is over sooner.
+func TestAWaitIsKeptThoughTheQueueDidNotAnswerWhenItWasTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.service.answer = func(_ context.Context, o *order.Order) order.Answer {
+			if o.AttemptsTotal == 2 {
+				return order.Answer{Outcome: order.OutcomeOverloaded, Reason: order.UpstreamOverloaded, Sent: true, RetryAfter: time.Minute}
+			}
+			return w.service.apply(o)
+		}
+		lost := 0
+		w.faults.set(func(step string) error {
+			if step == "finish before" && lost < 3 {
+				lost++
+				return errAway
+			}
+			return nil
+		})
+		e := w.engine()
+		w.spill(e, 1)
+		w.run(e)
+		time.Sleep(2 * time.Minute)
+		w.wantRows(1, order.Succeeded, order.NoPhase)
+		w.wantEmpty()
+		if calls := w.service.seen(); len(calls) != 2 || calls[1].at.Sub(calls[0].at) < time.Minute {
+			t.Errorf("calls %v, want two, a minute apart", calls)
+		}
+	})
+}
