@@ -25,7 +25,7 @@ type Breaker struct {
 	// reader that catches them between two moves admits a call whose result will be stale, or refuses one call more.
 	gate      atomic.Uint64 // generation<<2 | gateKind
 	gateUntil atomic.Int64  // the moment (since start) from which only the machine may answer
-	admitted  atomic.Uint64 // calls admitted without asking the machine
+	admitted  atomic.Uint64 // calls admitted; numbers their permits
 	refused   atomic.Uint64 // calls refused without asking the machine
 	rushed    atomic.Uint64 // the gate whose refusals come in a rush
 	looked    atomic.Int64  // when a refusal last read the clock
@@ -75,8 +75,7 @@ func (b *Breaker) Key() Key { return b.key }
 func (b *Breaker) Allow() (p Permit, ok bool) {
 	// Reading the clock costs more than all the rest, and a closed breaker that does not look at durations needs none.
 	if gate := b.gate.Load(); gateKind(gate&gateMask) == gateFree {
-		b.admitted.Add(1)
-		return Permit{generation: gate >> gateBits, place: place(permitClosed)}, true
+		return Permit{generation: gate >> gateBits, place: place(permitClosed), number: b.admitted.Add(1)}, true
 	} else if gateKind(gate&gateMask) == gateRefuse {
 		return b.refuse(gate)
 	}
@@ -194,7 +193,7 @@ func (b *Breaker) SnapshotAt(now time.Time) Snapshot {
 	b.m.tick(now.Sub(b.start))
 	s := b.m.snapshot(b.start)
 	s.Key = b.key
-	s.Totals.Admitted += b.admitted.Load()
+	s.Totals.Admitted = b.admitted.Load()
 	b.shown = max(b.shown, s.Totals.Refused+b.refused.Load())
 	s.Totals.Refused = b.shown
 	b.unlock()
@@ -206,8 +205,7 @@ func (b *Breaker) allow(now time.Duration, width int) (Permit, bool) {
 	if int64(now) < b.gateUntil.Load() {
 		switch gateKind(gate & gateMask) {
 		case gateAdmit, gateFree:
-			b.admitted.Add(1)
-			return Permit{start: now, generation: gate >> gateBits, place: place(permitClosed)}, true
+			return Permit{start: now, generation: gate >> gateBits, place: place(permitClosed), number: b.admitted.Add(1)}, true
 		case gateRefuse:
 			b.refused.Add(1)
 			return Permit{}, false
@@ -216,6 +214,9 @@ func (b *Breaker) allow(now time.Duration, width int) (Permit, bool) {
 	}
 	b.mu.Lock()
 	p, ok := b.m.allow(now, width)
+	if ok {
+		p.number = b.admitted.Add(1)
+	}
 	b.unlock()
 	return p, ok
 }
@@ -294,7 +295,7 @@ func (b *Breaker) idle(now time.Duration) bool {
 	if !b.m.idle(now) {
 		return false
 	}
-	admitted := b.admitted.Load() + b.m.totals.Admitted
+	admitted := b.admitted.Load()
 	if admitted <= b.m.settled() {
 		return true
 	}

@@ -40,7 +40,9 @@ type Config struct {
 	SlowMinCalls int
 
 	// ConsecutiveFailures in a row open the breaker whatever the window holds, 1 to 1e6, default 20; negative: rule off.
-	// The count does not age; any answer that is not a failure ends it.
+	// The count does not age; any answer that is not a failure ends it. So does the second count, of calls in the order they
+	// were admitted, but for answers of calls older than its first failure: those are good for a while after a service fell ill.
+	// There each call that has not failed yet stands against two that have, because failures may be the quicker answers.
 	ConsecutiveFailures int
 
 	// Z is the standard score of the Wilson lower bound that a rate must reach in place of the raw rate, 0 to 5.

@@ -25,7 +25,8 @@
 //	                                 └──────────────────────────────────┘
 //
 // Closed, results go into one-second buckets. Failures and slow calls each have a window, a threshold and a minimum of
-// their own, and a number of failures in a row opens the breaker whatever the windows hold. Open, calls are refused for
+// their own, and a number of failures in a row opens the breaker whatever the windows hold: in a row as they are reported,
+// or in the order the calls were admitted, where good answers of older calls do not count. Open, calls are refused for
 // a wait with jitter that grows while openings follow each other. Half-open, a few first probes go one after the
 // other; then a share of the calls passes that starts at 1 % and doubles every three seconds, at least one call a
 // step; at the top the breaker closes.

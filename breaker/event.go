@@ -24,7 +24,7 @@ type Event struct {
 	Generation uint64 // of the state that begins; grows with every event of a breaker, so it tells their order
 
 	Window    time.Duration // how far back the rule looked; for the ramp's own rules, the time since half-open began
-	Samples   int
+	Samples   int           // results; for consecutive-failures in the order of the calls, its calls whether answered or not
 	Failures  int
 	Slow      int
 	Rate      float64       // the rule's bad share of the samples
@@ -47,7 +47,7 @@ type Snapshot struct {
 	ForceEnds  time.Time // zero unless forced
 	Share      float64   // the share of calls admitted: 1 closed, 0 open or first probes, the ramp's share in between
 	Probes     int       // probes admitted in this half-open state and not reported yet
-	Streak     int       // failures in a row
+	Streak     int       // failures in a row, as they were reported
 
 	FailureSamples int     // results in the failure window
 	Failures       int     // failures among them

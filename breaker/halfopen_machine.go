@@ -87,7 +87,7 @@ func (m *machine) tickHalfOpen() {
 // lost counts n probes that were never reported as failed, and reports whether that moved the machine.
 func (m *machine) lost(n int, first bool) bool {
 	m.totals.Lost += uint64(n) //nolint:gosec // n is a count
-	return m.probeVerdict(Failure, n, first)
+	return m.probeVerdict(Failure, n, 0, first)
 }
 
 // climb sets the share of the moment. At the top the breaker closes, unless the few calls of a quiet ramp were bad.
@@ -207,15 +207,15 @@ func (m *machine) probeResult(p Permit, result Result) {
 		}
 	}
 	if result != Ignored {
-		m.probeVerdict(result, 1, !h.ramping)
+		m.probeVerdict(result, 1, p.number, !h.ramping)
 	}
 }
 
-// probeVerdict records n equal results of probes and reports whether they moved the machine. First probes are judged
+// probeVerdict records n equal results of probes (number as in record) and reports whether they moved the machine. First probes are judged
 // by how many in a row are bad; at volume that is noise, so the ramp is judged by rates.
-func (m *machine) probeVerdict(result Result, n int, first bool) bool {
+func (m *machine) probeVerdict(result Result, n int, number uint64, first bool) bool {
 	h := &m.half
-	m.record(result, n)
+	m.record(result, n, number)
 	b := bucket{samples: int32(n)} //nolint:gosec // n is a count of permits of a few seconds
 	bad := false
 	switch result {

@@ -24,7 +24,8 @@ const (
 type Permit struct {
 	start      time.Duration // since the breaker's creation
 	generation uint64
-	place      place // one word, so that a permit travels in registers
+	place      place  // one word: a permit of four words travels in registers
+	number     uint64 // where the call stands in the order of all admitted ones, from 1
 }
 
 // place packs a permit's kind (lowest byte), its slot (next byte) and which use of the slot it is (upper half).
@@ -65,7 +66,8 @@ type machine struct {
 	forceEnds  time.Duration
 
 	ring   ring
-	streak int // failures in a row; does not age
+	streak int // failures in a row, as they were reported; does not age
+	run    run // failures in a row in the order the calls were admitted
 	half   halfOpen
 
 	fleet follower // what it shares with others
@@ -113,19 +115,17 @@ func (m *machine) tick(now time.Duration) {
 	}
 }
 
-// allow decides one call. width is 0 for an arrival; more for one of a backlog whose holder could have so many calls in
+// allow decides one call; who asks gives the permit its number. width is 0 for an arrival; more for one of a backlog whose holder could have so many calls in
 // flight.
 func (m *machine) allow(now time.Duration, width int) (Permit, bool) {
 	m.tick(now)
 	switch m.state {
 	case Closed:
-		m.totals.Admitted++
 		return Permit{start: m.now, generation: m.generation, place: place(permitClosed)}, true
 	case Open:
 		return m.refuse()
 	case HalfOpen:
 		if p, ok := m.probe(width); ok {
-			m.totals.Admitted++
 			return p, true
 		}
 		return m.refuse()
@@ -174,7 +174,6 @@ func (m *machine) refuse() (Permit, bool) {
 		m.totals.Refused++
 		return Permit{}, false
 	}
-	m.totals.Admitted++
 	m.totals.WouldRefuse++
 	return Permit{start: m.now, generation: m.generation, place: place(permitShadow)}, true
 }
@@ -202,7 +201,7 @@ func (m *machine) done(now time.Duration, p Permit, result Result) {
 	}
 	switch p.place.kind() {
 	case permitClosed:
-		m.closedResult(result)
+		m.closedResult(p.number, result)
 	case permitFirst, permitRamp:
 		m.probeResult(p, result)
 	case permitShadow, permitNone:
@@ -226,6 +225,7 @@ func (m *machine) plain(now time.Duration, p Permit, result Result) bool {
 	r.failure.samples++
 	r.slow.samples++
 	m.streak = 0
+	m.run.good(p.number)
 	m.good++
 	m.reported++
 	m.totals.Successes++
@@ -252,11 +252,11 @@ func (m *machine) count(result Result) {
 }
 
 // closedResult records a result of the current closed state and opens the breaker when a rule says so.
-func (m *machine) closedResult(result Result) {
+func (m *machine) closedResult(number uint64, result Result) {
 	if result == Ignored {
 		return
 	}
-	m.record(result, 1)
+	m.record(result, 1, number)
 	if result == Success {
 		m.good++
 	}
@@ -268,13 +268,16 @@ func (m *machine) closedResult(result Result) {
 	}
 }
 
-// record puts n equal results into the windows.
-func (m *machine) record(result Result, n int) {
+// record puts n equal results into the windows and the runs. number is that of the call, 0 for probes that were lost, which
+// nobody has kept in order.
+func (m *machine) record(result Result, n int, number uint64) {
 	m.ring.add(result, n)
 	if result == Failure {
 		m.streak += n
+		m.run.bad(number, m.cfg.ConsecutiveFailures)
 	} else {
 		m.streak = 0
+		m.run.good(number)
 	}
 }
 
@@ -282,7 +285,7 @@ func (m *machine) record(result Result, n int) {
 // lower a rate, so it is judged just when it brings a window to its minimum.
 func (m *machine) judge(result Result) Reason {
 	c := &m.cfg
-	if c.ConsecutiveFailures > 0 && m.streak >= c.ConsecutiveFailures {
+	if result == Failure && c.ConsecutiveFailures > 0 && (m.streak >= c.ConsecutiveFailures || m.run.score() >= c.ConsecutiveFailures) {
 		return ReasonConsecutive
 	}
 	if w := &m.ring.failure; result == Failure || w.samples == c.FailureMinCalls {
@@ -314,6 +317,9 @@ func (m *machine) evidence(reason Reason) Event {
 	switch reason {
 	case ReasonConsecutive:
 		counts, bad = sum{samples: m.streak, failures: m.streak}, m.streak
+		if m.streak < c.ConsecutiveFailures {
+			counts, bad = sum{samples: m.run.failed + m.run.others(), failures: m.run.failed}, m.run.failed
+		}
 		e.Threshold = float64(c.ConsecutiveFailures)
 	case ReasonFailureRate:
 		counts, bad = m.ring.failure, m.ring.failure.failures
@@ -369,7 +375,7 @@ func (m *machine) move(to State, e Event) {
 	m.fleet.own = e.Source == SourceLocal && (to != Closed || m.fleet.state != Closed)
 	m.fleet.past.take(&m.ring)
 	m.ring.clear()
-	m.streak = 0
+	m.streak, m.run = 0, run{}
 	m.moved = true
 	e.Generation = m.generation
 	if m.pending < maxEvents {

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"flag"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -25,19 +26,27 @@ type model struct {
 	steps   int           // of the ramp that were entered
 	credit  float64
 
+	admitted int // calls so far; a call's number is what this is with it
+
 	opened []time.Duration // waits since health was last seen
 	lost   int
 	late   int
 	stale  int
+
+	overtook  int // openings by the calls in their order, while no streak was long enough
+	passed    int // good answers of calls older than a run's first
+	startOver int // runs that began anew because they were hopeless
 }
 
 type modelSample struct {
-	at time.Duration
-	r  Result
+	at   time.Duration
+	r    Result
+	call int // number of the call; 0: a probe that was lost
 }
 
 type modelPermit struct {
 	id         int
+	call       int
 	start      time.Duration
 	generation uint64
 	kind       permitKind
@@ -98,6 +107,44 @@ func (d *model) streak() int {
 	return n
 }
 
+// run reads all results of this generation again and returns the failed calls of the run they leave, by number, and
+// how many of the calls between the first and the last of them have not failed. It also says whether the latest result was
+// passed over, or made the run start over.
+func (d *model) run() (failed map[int]bool, others int, passed, over bool) {
+	first := 0
+	for _, s := range d.samples {
+		passed, over = false, false
+		switch {
+		case s.r == Failure && s.call > 0 && first == 0:
+			first, failed = s.call, map[int]bool{s.call: true}
+		case s.r == Failure && s.call > first && first > 0:
+			failed[s.call] = true
+			if len(failed)-2*between(failed) < -d.cfg.ConsecutiveFailures {
+				first, failed, over = s.call, map[int]bool{s.call: true}, true
+			}
+		case s.r != Failure && s.call > first:
+			first, failed = 0, nil
+		case s.r != Failure && first > 0:
+			passed = true
+		}
+	}
+	return failed, between(failed), passed, over
+}
+
+// between counts the numbers from the least to the greatest of a set that are not in it.
+func between(set map[int]bool) int {
+	n, least, greatest := 0, 1<<62, 0
+	for call := range set {
+		least, greatest = min(least, call), max(greatest, call)
+	}
+	for call := least; call <= greatest; call++ {
+		if !set[call] {
+			n++
+		}
+	}
+	return n
+}
+
 func (d *model) reached(bad, n, minimum int, threshold, z float64) bool {
 	return threshold > 0 && n >= minimum && n > 0 && float64(bad)/float64(n) >= threshold && wilson(bad, n, z) >= threshold
 }
@@ -105,6 +152,17 @@ func (d *model) reached(bad, n, minimum int, threshold, z float64) bool {
 // opens applies the window rules after a result.
 func (d *model) opens(r Result) bool {
 	if d.streak() >= d.cfg.ConsecutiveFailures {
+		return true
+	}
+	failed, others, passed, over := d.run()
+	if passed {
+		d.passed++
+	}
+	if over {
+		d.startOver++
+	}
+	if r == Failure && len(failed)-2*others >= d.cfg.ConsecutiveFailures {
+		d.overtook++
 		return true
 	}
 	n, failures, _ := d.window(d.cfg.FailureWindow)
@@ -133,7 +191,7 @@ func (d *model) tick(now time.Duration) {
 		if d.now >= p.start+d.cfg.PermitDeadline {
 			d.first = without(d.first, p.id)
 			d.lost++
-			d.probeVerdict(Failure, 1)
+			d.probeVerdict(Failure, 1, 0)
 			if d.generation != generation {
 				return
 			}
@@ -149,7 +207,7 @@ func (d *model) tick(now time.Duration) {
 			n++
 		}
 		d.lost += n
-		d.probeVerdict(Failure, n)
+		d.probeVerdict(Failure, n, 0)
 		if d.generation != generation {
 			return
 		}
@@ -186,9 +244,11 @@ func (d *model) climb() {
 func (d *model) allow(now time.Duration, id int) (modelPermit, bool) {
 	d.tick(now)
 	p := modelPermit{id: id, start: d.now, generation: d.generation}
+	p.call = d.admitted + 1
 	switch d.state {
 	case Closed:
 		p.kind = permitClosed
+		d.admitted++
 		return p, true
 	case Open:
 	case HalfOpen:
@@ -197,11 +257,13 @@ func (d *model) allow(now time.Duration, id int) (modelPermit, bool) {
 				d.credit--
 				p.kind = permitRamp
 				d.ramp = append(d.ramp, p)
+				d.admitted++
 				return p, true
 			}
 		} else if len(d.first) < d.cfg.ProbesInFlight {
 			p.kind = permitFirst
 			d.first = append(d.first, p)
+			d.admitted++
 			return p, true
 		}
 	}
@@ -217,7 +279,7 @@ func (d *model) done(now time.Duration, p modelPermit, r Result) {
 	switch p.kind {
 	case permitClosed:
 		if r != Ignored {
-			d.samples = append(d.samples, modelSample{d.now, r})
+			d.samples = append(d.samples, modelSample{d.now, r, p.call})
 			if d.opens(r) {
 				d.move(Open)
 			}
@@ -236,13 +298,13 @@ func (d *model) done(now time.Duration, p modelPermit, r Result) {
 	case permitNone, permitShadow:
 	}
 	if r != Ignored {
-		d.probeVerdict(r, 1)
+		d.probeVerdict(r, 1, p.call)
 	}
 }
 
-func (d *model) probeVerdict(r Result, n int) {
+func (d *model) probeVerdict(r Result, n, call int) {
 	for range n {
-		d.samples = append(d.samples, modelSample{d.now, r})
+		d.samples = append(d.samples, modelSample{d.now, r, call})
 	}
 	if d.ramping {
 		if d.opens(r) || d.rampOpens(d.cfg.RampMinCalls, d.cfg.Z) {
@@ -314,7 +376,7 @@ func FuzzBreakerAgreesWithTheNaiveModel(f *testing.F) {
 	})
 }
 
-func runAgainstModel(t *testing.T, cfg Config, steps []byte) {
+func runAgainstModel(t *testing.T, cfg Config, steps []byte) *model {
 	t.Helper()
 	type pair struct {
 		p Permit
@@ -328,7 +390,13 @@ func runAgainstModel(t *testing.T, cfg Config, steps []byte) {
 	var now time.Duration
 	var kept, reported []pair
 	allow := func(i int) (pair, bool) {
-		p, ok := b.AllowAt(epoch.Add(now))
+		var p Permit
+		var ok bool
+		if gateKind(b.gate.Load()&gateMask) == gateFree && i%2 == 0 {
+			p, ok = b.Allow() // which looks at no clock, so that its permit has no start
+		} else {
+			p, ok = b.AllowAt(epoch.Add(now))
+		}
 		m, want := d.allow(now, i)
 		if ok != want || ok && p.Probe() != (m.kind == permitFirst || m.kind == permitRamp) {
 			t.Fatalf("step %d at %v: admitted %v (probe %v), the model says %v (kind %d)", i, now, ok, p.Probe(), want, m.kind)
@@ -372,6 +440,7 @@ func runAgainstModel(t *testing.T, cfg Config, steps []byte) {
 		}
 		compare(t, i, now, b, d)
 	}
+	return d
 }
 
 func compare(t *testing.T, step int, now time.Duration, b *Breaker, d *model) {
@@ -387,14 +456,19 @@ func compare(t *testing.T, step int, now time.Duration, b *Breaker, d *model) {
 		probes, opens               int
 		lost, late, stale           int
 		since                       time.Duration
+		admitted                    int
+		runFailed, runOthers        int
 	}
+	failed, others, _, _ := d.run()
 	got := seen{
 		s.State, s.Generation, s.Streak, s.FailureSamples, s.Failures, s.SlowSamples, s.SlowCalls, s.Probes, s.OpenStreak,
 		int(s.Totals.Lost), int(s.Totals.Late), int(s.Totals.Stale), s.Since.Sub(epoch),
+		int(s.Totals.Admitted), b.m.run.failed, b.m.run.others(),
 	}
 	want := seen{
 		d.state, d.generation, d.streak(), n, failures, slowN, slow, len(d.first) + len(d.ramp), len(d.opened),
 		d.lost, d.late, d.stale, d.since,
+		d.admitted, len(failed), others,
 	}
 	if got != want {
 		t.Fatalf("step %d at %v:\n got %+v\nwant %+v", step, now, got, want)
@@ -408,8 +482,27 @@ func compare(t *testing.T, step int, now time.Duration, b *Breaker, d *model) {
 // go test ./breaker -run Model -model.steps 10000000 -v for a long one.
 var modelSteps = flag.Int("model.steps", 240_000, "steps of the comparison with the naive model")
 
+// illness is step i of 20 to 59 in the story of a service that falls ill: it is well until 35 and calls begin that answer
+// later; then those go on to answer well, while new ones fail at once or soon.
+func illness(rnd *rand.Rand, i int) byte {
+	const (
+		ignored, success, failure, slow = 0 << 3, 1 << 3, 2 << 3, 3 << 3
+
+		call, keep, oldest, time, newest = 0, 1, 3, 4, 5
+	)
+	well := []byte{call | success, call | success, call | success, keep, keep, keep, time | 31<<3}
+	ill := []byte{
+		call | failure, call | failure, call | failure, call | failure, keep, keep, oldest | success, oldest | success, oldest | slow,
+		newest | failure, newest | failure, newest | ignored, newest | success,
+	}
+	if i < 35 {
+		return well[rnd.IntN(len(well))]
+	}
+	return ill[rnd.IntN(len(ill))]
+}
+
 // TestBreakerAgreesWithTheNaiveModelOnRandomSteps is the fuzz target on seeded inputs, long enough to open, ramp,
-// lose permits and close many times.
+// lose permits and close many times. In every second input the service falls ill now and then.
 func TestBreakerAgreesWithTheNaiveModelOnRandomSteps(t *testing.T) {
 	t.Parallel()
 	const length = 600
@@ -417,11 +510,16 @@ func TestBreakerAgreesWithTheNaiveModelOnRandomSteps(t *testing.T) {
 	if testing.Short() {
 		total = min(total, 60_000)
 	}
+	var overtook, passed, startOver int
 	for seed := range (total + length - 1) / length {
 		rnd := seeded(uint64(seed))
 		steps := make([]byte, length)
 		for i := range steps {
 			steps[i] = byte(rnd.Uint32())
+			if seed%2 == 1 && i%60 >= 20 {
+				steps[i] = illness(rnd, i%60)
+				continue
+			}
 			if steps[i]&7 == 7 && rnd.IntN(4) > 0 { // long pauses are rare, calls are common
 				steps[i] &^= 7
 			}
@@ -430,10 +528,19 @@ func TestBreakerAgreesWithTheNaiveModelOnRandomSteps(t *testing.T) {
 		for i := range shape {
 			shape[i] = byte(rnd.Uint32())
 		}
-		runAgainstModel(t, fuzzConfig(shape), steps)
+		cfg := fuzzConfig(shape)
+		if seed%4 == 1 { // or the rates, which need few calls here, would open it first
+			cfg.FailureRate, cfg.SlowRate = -1, -1
+		}
+		d := runAgainstModel(t, cfg, steps)
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
+		overtook, passed, startOver = overtook+d.overtook, passed+d.passed, startOver+d.startOver
 	}
-	t.Logf("%d steps, no difference", (total+length-1)/length*length)
+	t.Logf("%d steps, no difference: %d good answers passed over, %d runs started over, %d openings by the order of admission alone",
+		(total+length-1)/length*length, passed, startOver, overtook)
+	if overtook < total/5000 || passed < total/500 || startOver < total/5000 {
+		t.Error("the inputs hardly show the run of failures by the order of admission")
+	}
 }

@@ -78,7 +78,7 @@ type Breaker struct {
 	SlowWindow       time.Duration `yaml:"slow_window" derive:"window" min:"1s" max:"5m" whole:"1s" help:"How far back the slow rate looks, in whole seconds."`
 	SlowRate         Percent       `yaml:"slow_rate" default:"50%" min:"0%" max:"100%" help:"Share of slow calls that opens it; 0% turns the rule off."`
 	SlowMinimumCalls int           `yaml:"slow_minimum_calls" derive:"minimum_calls" min:"1" max:"1000000" help:"Results the slow window must hold."`
-	Consecutive      int           `yaml:"consecutive" default:"20" min:"0" max:"1000000" help:"Failures in a row that open it whatever the window holds; 0 turns the rule off."`
+	Consecutive      int           `yaml:"consecutive" default:"20" min:"0" max:"1000000" help:"Failures in a row, as answers come in or in the order of the calls, that open it whatever the window holds; 0 turns the rule off."`
 	WilsonZ          float64       `yaml:"wilson_z" default:"0" min:"0" max:"5" help:"Standard score of the Wilson lower bound that a rate must reach; 0 compares the raw rate."`
 	OpenWait         time.Duration `yaml:"open_wait" default:"30s" min:"1ms" max:"24h" help:"How long the first opening lasts."`
 	OpenJitter       Percent       `yaml:"open_jitter" default:"20%" min:"0%" max:"99%" help:"Spread of that wait, to both sides."`
