@@ -225,19 +225,31 @@ func (b *batch) attempt(ctx context.Context, members []*member) {
 	}
 }
 
-// settleAll settles answers as they come, renews the leases, and reports whether everything begun was settled before
-// ctx ended. It returns only when all attempts have.
+// gatherFor is how long the first answer waits for others: a statement for each few would cost Postgres several times as
+// much, and nobody waits for it.
+const gatherFor = 10 * time.Millisecond
+
+// settleAll settles answers, renews the leases, and reports whether everything begun was settled before ctx ended. It
+// returns only when all attempts have.
 func (b *batch) settleAll(ctx context.Context) bool {
 	renew := time.NewTicker(b.cfg.Lease / 3)
 	defer renew.Stop()
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
+	gathering := false
 	for waiting := len(b.begun); waiting > 0 || len(b.unsettle) > 0; {
 		select {
 		case m := <-b.answers:
 			waiting -= b.collect(m)
-			retry.Reset(b.settle(ctx))
+			switch {
+			case waiting == 0:
+				retry.Reset(b.settle(ctx))
+			case !gathering:
+				gathering = true
+				retry.Reset(gatherFor)
+			}
 		case <-retry.C:
+			gathering = false
 			retry.Reset(b.settle(ctx))
 		case <-renew.C:
 			b.renew(ctx)

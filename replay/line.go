@@ -142,25 +142,60 @@ func (e *Engine) scarce(is bool) {
 	e.mu.Unlock()
 }
 
-// call starts the call of the first in line, with the right and the permit just taken. Only dispatch takes out of the line,
-// so somebody waits.
+// call makes calls with the permit just taken, and the first of them with the right just taken.
 func (e *Engine) call() {
+	m := e.next()
+	if m == nil {
+		e.attempter.Unpace(order.LaneReplay, "")
+		e.attempter.Release(order.LaneReplay)
+		return
+	}
+	go func() {
+		for ; m != nil; m = e.goOn() {
+			e.submit(m)
+		}
+	}()
+}
+
+// next takes the first out of the line for a call; nil where there is none, or as many calls as may be are under way.
+func (e *Engine) next() *member {
 	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.line.waiting) == 0 || e.line.calling >= min(e.pace.limit, e.pace.ceiling) {
+		return nil
+	}
 	m := e.line.waiting[0]
 	e.line.waiting[0] = nil
 	e.line.waiting = e.line.waiting[1:]
 	m.order.Due = m.due // it may have waited for longer than the lease it was begun with
 	e.line.calling++
-	e.mu.Unlock()
 	rouse(e.wake)
-	go e.submit(m)
+	return m
+}
+
+// goOn is the next order for a permit that is held, as long as it may be kept and all else lets it go: from one call's end
+// to the next one's begin nobody has to be woken. With nil the permit was given back.
+func (e *Engine) goOn() *member {
+	defer rouse(e.start) // what was put back, or a pace that has grown, may want calls of other permits
+	if _, ok := e.may(); ok && e.attempter.Pace(time.Now(), order.LaneReplay, "") <= 0 {
+		if !e.attempter.Keep(order.LaneReplay) {
+			e.attempter.Unpace(order.LaneReplay, "")
+			return nil
+		}
+		if m := e.next(); m != nil {
+			return m
+		}
+		e.attempter.Unpace(order.LaneReplay, "")
+	}
+	e.attempter.Release(order.LaneReplay)
+	return nil
 }
 
 // submit makes the call. An order that a recovering breaker refused after all, because somebody else was faster, takes
 // the first place in line again.
 func (e *Engine) submit(m *member) {
 	began := time.Now()
-	answer := e.attempter.Submit(m.ctx, order.LaneReplay, &m.order)
+	answer := e.attempter.SubmitHolding(m.ctx, order.LaneReplay, &m.order)
 	made := answer.Outcome != order.OutcomeRefused && (answer.Outcome != order.OutcomeCancelled || answer.Sent)
 	if !made {
 		e.attempter.Unpace(order.LaneReplay, "")
@@ -187,7 +222,6 @@ func (e *Engine) submit(m *member) {
 		m.end(answer)
 		rouse(e.wake)
 	}
-	rouse(e.start)
 }
 
 // untried answers orders whose call was never made.

@@ -113,16 +113,19 @@ type Permits interface {
 	TryAcquire(lane order.Lane) bool
 	// Acquire stands in line for a permit of the lane until ctx ends.
 	Acquire(ctx context.Context, lane order.Lane) error
-	// Release gives back a permit that was not used.
+	// Release gives back a permit.
 	Release(lane order.Lane)
+	// Keep reports whether the holder of a permit may make another call with it; if not, it was given back to whoever
+	// has the better claim.
+	Keep(lane order.Lane) bool
 }
 
 // Attempter makes attempts under a route's rate limits, permits and breaker.
 type Attempter interface {
 	Pacer
 	Permits
-	// Submit makes one attempt with a permit the caller holds, and releases it. It returns soon after ctx ends.
-	Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
+	// SubmitHolding makes one attempt with a permit the caller holds, and goes on holding. It returns soon after ctx ends.
+	SubmitHolding(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
 	// Room is how many attempts the breaker would let begin now, and whether it is recovering: then none means none for
 	// the moment.
 	Room() (n int, recovering bool)
