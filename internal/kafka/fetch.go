@@ -22,7 +22,7 @@ type fetcher struct {
 }
 
 // partition is what the fetcher knows of one, guarded by the fetcher's mutex. highWater and setBack are also read
-// without it, by the loop that has a request under way for the partition: the feed lets there be one at a time.
+// without it, by whoever hands over what a request brought of the partition: the feed lets there be one at a time.
 type partition struct {
 	id      int32
 	leader  int32     // anyNode while unknown
@@ -31,6 +31,7 @@ type partition struct {
 	grumble grumbler
 	failing bool
 
+	more      bool    // it may have more than what it got last
 	hungry    bool    // it got nothing although there is more: it goes first
 	ratio     float64 // memory of messages by bytes on the wire, at least 1
 	highWater int64
@@ -49,7 +50,7 @@ func (s *session) Fetch(ctx context.Context, feed consumer.Feed) error {
 	}
 	for _, position := range s.assigned {
 		f.partitions[position.Partition] = &partition{
-			id: position.Partition, leader: anyNode, ratio: 1, highWater: -1, wait: backoff{least: leastWait, most: mostWait},
+			id: position.Partition, leader: anyNode, more: true, ratio: 1, highWater: -1, wait: backoff{least: leastWait, most: mostWait},
 			grumble: grumbler{every: grumbleEvery},
 		}
 	}
@@ -121,13 +122,15 @@ func (f *fetcher) unserved() []int32 {
 // choice is what a loop may ask its broker for now.
 type choice struct {
 	candidates []int32       // hungry ones first, the rest rotated
+	quiet      int           // partitions that are left out while a response is being handed over
 	withheld   int           // partitions that are not asked for after a failure
 	due        time.Duration // until the first of those may be, if there are any
 }
 
-// choose lists the partitions that a broker leads, and registers how to end the wait that may follow. It reports false,
-// and forgets the loop, if there are none.
-func (f *fetcher) choose(node int32, turn int, wake context.CancelFunc) (choice, bool) {
+// choose lists the partitions that a broker leads, and registers how to end the wait that may follow. While a response is
+// being handed over it lists only those that may have more: a broker would hold a request for the others, and those that
+// are being handed over would wait for it. It reports false, and forgets the loop, if the broker leads none.
+func (f *fetcher) choose(node int32, turn int, handing bool, wake context.CancelFunc) (choice, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Now()
@@ -141,13 +144,15 @@ func (f *fetcher) choose(node int32, turn int, wake context.CancelFunc) (choice,
 				c.due = wait
 			}
 			c.withheld++
+		case handing && !p.more:
+			c.quiet++
 		case p.hungry:
 			hungry = append(hungry, id)
 		default:
 			c.candidates = append(c.candidates, id)
 		}
 	}
-	if len(c.candidates)+len(hungry)+c.withheld == 0 {
+	if len(c.candidates)+len(hungry)+c.quiet+c.withheld == 0 {
 		delete(f.loops, node)
 		return choice{}, false
 	}
@@ -167,10 +172,11 @@ func (f *fetcher) choose(node int32, turn int, wake context.CancelFunc) (choice,
 func (f *fetcher) serve(ctx context.Context, node int32) {
 	l := newFetchLoop(f, node)
 	defer l.decoder.unpack.close()
+	defer l.settle(ctx)
 	var grants []consumer.Grant
 	for turn := 0; ctx.Err() == nil; turn++ {
 		idle, wake := context.WithCancel(ctx)
-		c, ok := f.choose(node, turn, wake)
+		c, ok := f.choose(node, turn, l.handing != nil, wake)
 		if !ok {
 			wake()
 			return
@@ -179,14 +185,16 @@ func (f *fetcher) serve(ctx context.Context, node int32) {
 		if len(c.candidates) > 0 {
 			grants = f.feed.Plan(c.candidates, grants)
 		}
-		if len(grants) == 0 {
+		switch {
+		case len(grants) > 0:
+			f.order(grants)
+			l.round(ctx, grants, len(grants) < len(c.candidates)+c.quiet)
+		case l.handing != nil:
+			l.settle(ctx)
+		default:
 			f.idle(idle, c)
 		}
 		wake()
-		if len(grants) > 0 {
-			f.order(grants)
-			l.round(ctx, grants, len(grants) < len(c.candidates))
-		}
 	}
 }
 

@@ -13,16 +13,28 @@ import (
 	"spillway/consumer"
 )
 
-// fetchLoop asks one broker, one request at a time.
+// fetchLoop asks one broker, one request at a time. A large response is handed over while the next request is under way:
+// else the broker would be idle meanwhile. That goes for one response at a time, so that at most two are in memory.
 type fetchLoop struct {
 	fetcher *fetcher
 	node    int32
-	decoder *decoder
-	buffer  []byte // of the last response, reused
+	buffers [][]byte // of responses that were handed over, reused
 	wait    backoff
 	lull    backoff // of answers that come at once and bring nothing
 	grumble grumbler
+	handing chan handed // tells when the response that is handed over in the background is; nil while none is
+
+	// Of the goroutine that hands over.
+	decoder *decoder
 	answers map[int32]*kmsg.FetchResponseTopicPartition
+}
+
+// handed is a response that was handed over.
+type handed struct {
+	bytes    []byte
+	quick    bool // it came long before the broker had to answer
+	progress bool // something was read
+	throttle time.Duration
 }
 
 func newFetchLoop(f *fetcher, node int32) *fetchLoop {
@@ -42,13 +54,16 @@ const responseSlack = 4 << 20
 
 // askBytes bounds what one request asks for, whatever was granted: a larger response takes memory and is no faster. Who
 // gets nothing of it is asked for first the next time.
-const askBytes = 16 << 20
+const askBytes = 8 << 20
+
+// largeResponse is the size from which on handing over takes about as long as a round trip to the broker, or longer.
+const largeResponse = 256 << 10
 
 // keepResponse is the largest buffer kept from one response to the next: what one usually takes, heads and all.
 const keepResponse = askBytes + 1<<20
 
-// round sends one request for the granted partitions and hands over what came. short says that some partitions that
-// could be asked for are not, so that the broker should not hold the request for long.
+// round sends one request for the granted partitions and hands over what came, or begins to. short says that some
+// partitions that could be asked for are not, so that the broker should not hold the request for long.
 func (l *fetchLoop) round(ctx context.Context, grants []consumer.Grant, short bool) {
 	s := l.fetcher.session
 	config := &s.group.config
@@ -62,9 +77,9 @@ func (l *fetchLoop) round(ctx context.Context, grants []consumer.Grant, short bo
 	began := time.Now()
 	s.group.metrics.fetches.Inc()
 	a, err := s.client.send(asking, l.node, exchange{
-		request: request, newest: fetchVersion, limit: total + config.MaxBatchBytes + responseSlack, buffer: l.buffer,
+		request: request, newest: fetchVersion, limit: total + config.MaxBatchBytes + responseSlack,
+		buffer: l.takeBuffer(), // not used again if the request is given up: it may still be written to
 	})
-	l.buffer = nil // a request that was given up may still write to it
 	var response *kmsg.FetchResponse
 	if err == nil {
 		response, err = asFetch(a)
@@ -79,16 +94,45 @@ func (l *fetchLoop) round(ctx context.Context, grants []consumer.Grant, short bo
 	l.wait.reset()
 	l.grumble.hush()
 	s.group.metrics.bytes.Add(float64(len(a.bytes)))
-	progress := l.handOver(ctx, grants, response)
-	if cap(a.bytes) <= keepResponse {
-		l.buffer = a.bytes
+	h := handed{
+		bytes: a.bytes, quick: time.Since(began) < hold/2,
+		throttle: time.Duration(response.ThrottleMillis) * time.Millisecond,
+	}
+	l.settle(ctx)
+	l.handOver(ctx, grants, response, h)
+}
+
+// takeBuffer returns a buffer for the next response, nil if there is none.
+func (l *fetchLoop) takeBuffer() []byte {
+	n := len(l.buffers)
+	if n == 0 {
+		return nil
+	}
+	b := l.buffers[n-1]
+	l.buffers = l.buffers[:n-1]
+	return b
+}
+
+// settle waits until nothing is handed over in the background.
+func (l *fetchLoop) settle(ctx context.Context) {
+	if l.handing != nil {
+		h := <-l.handing
+		l.handing = nil
+		l.finish(ctx, h)
+	}
+}
+
+// finish takes the buffer back, and waits where the next request would come too soon.
+func (l *fetchLoop) finish(ctx context.Context, h handed) {
+	if cap(h.bytes) <= keepResponse {
+		l.buffers = append(l.buffers, h.bytes)
 	}
 	switch {
-	case response.ThrottleMillis > 0:
-		pause(ctx, time.Duration(response.ThrottleMillis)*time.Millisecond)
-	case progress:
+	case h.throttle > 0:
+		pause(ctx, h.throttle)
+	case h.progress:
 		l.lull.reset()
-	case time.Since(began) < hold/2:
+	case h.quick:
 		pause(ctx, l.lull.next())
 	}
 }
@@ -149,8 +193,9 @@ func (l *fetchLoop) broken(ctx context.Context, err error) {
 	pause(ctx, l.wait.next())
 }
 
-// handOver gives every granted partition its part of the response, and reports whether anything was read.
-func (l *fetchLoop) handOver(ctx context.Context, grants []consumer.Grant, response *kmsg.FetchResponse) bool {
+// handOver gives every granted partition its part of the response. Of a large one it does so in the background with what
+// brought records, and at once with the rest, which may be asked for again meanwhile. Nothing else is being handed over.
+func (l *fetchLoop) handOver(ctx context.Context, grants []consumer.Grant, response *kmsg.FetchResponse, h handed) {
 	clear(l.answers)
 	for i := range response.Topics {
 		for j := range response.Topics[i].Partitions {
@@ -158,30 +203,53 @@ func (l *fetchLoop) handOver(ctx context.Context, grants []consumer.Grant, respo
 			l.answers[answer.Partition] = answer
 		}
 	}
-	progress := false
-	for i, g := range grants {
-		p, answer := l.fetcher.partition(g.Partition), l.answers[g.Partition]
-		if p == nil || answer == nil {
-			l.fetcher.feed.Release(g)
-			continue
-		}
-		switch code := kafkago.Error(answer.ErrorCode); {
-		case code == 0:
-			progress = l.read(ctx, p, g, answer, i == 0) || progress
-		case errors.Is(code, kafkago.OffsetOutOfRange):
-			l.stray(ctx, p, g.Offset)
-			l.fetcher.feed.Release(g) // only now: until then no other broker's loop asks for it
-		default:
-			l.fetcher.feed.Release(g)
-			kind := errorBroker
-			if leaderMoved(code) {
-				kind = errorLeader
-			}
-			l.fetcher.session.refresh()
-			l.fetcher.failed(ctx, p, kind, mostWait, code)
+	large := len(h.bytes) >= largeResponse && h.throttle == 0
+	first := grants[0].Partition
+	var later []consumer.Grant
+	for _, g := range grants {
+		if answer := l.answers[g.Partition]; large && answer != nil && len(answer.RecordBatches) > 0 {
+			later = append(later, g)
+		} else {
+			h.progress = l.give(ctx, g, g.Partition == first) || h.progress
 		}
 	}
-	return progress
+	if len(later) == 0 {
+		l.finish(ctx, h)
+		return
+	}
+	done := make(chan handed, 1)
+	l.handing = done
+	go func() {
+		for _, g := range later {
+			h.progress = l.give(ctx, g, g.Partition == first) || h.progress
+		}
+		done <- h
+	}()
+}
+
+// give gives one partition its part of the response, and reports whether anything was read. Whatever goes wrong is noted
+// before the grant comes back: from then on the partition may be asked for again.
+func (l *fetchLoop) give(ctx context.Context, g consumer.Grant, first bool) bool {
+	p, answer := l.fetcher.partition(g.Partition), l.answers[g.Partition]
+	if p == nil || answer == nil {
+		l.fetcher.feed.Release(g)
+		return false
+	}
+	switch code := kafkago.Error(answer.ErrorCode); {
+	case code == 0:
+		return l.read(ctx, p, g, answer, first)
+	case errors.Is(code, kafkago.OffsetOutOfRange):
+		l.stray(ctx, p, g.Offset)
+	default:
+		kind := errorBroker
+		if leaderMoved(code) {
+			kind = errorLeader
+		}
+		l.fetcher.session.refresh()
+		l.fetcher.failed(ctx, p, kind, mostWait, code)
+	}
+	l.fetcher.feed.Release(g)
+	return false
 }
 
 // leaderMoved reports whether a code says that somebody else has the partition now, or nobody.
@@ -210,7 +278,8 @@ func (l *fetchLoop) read(
 		end = answer.LastStableOffset
 	}
 	l.fetcher.mu.Lock()
-	p.hungry = err == nil && !moved && out.next < end
+	p.more = err == nil && out.next < end
+	p.hungry = p.more && !moved
 	if out.wire > 0 {
 		p.ratio = max(1, 0.7*p.ratio+0.3*float64(out.size)/float64(out.wire))
 	}
@@ -218,23 +287,23 @@ func (l *fetchLoop) read(
 	if p.setBack {
 		l.fetcher.session.endsAt(p.id, answer.HighWatermark)
 	}
-	if moved || answer.HighWatermark != p.highWater {
-		l.fetcher.mu.Lock()
-		p.highWater = answer.HighWatermark
-		l.fetcher.mu.Unlock()
-		l.fetcher.session.group.metrics.records.Add(float64(len(out.messages)))
-		l.fetcher.feed.Deliver(consumer.Batch{
-			Partition: p.id, Grant: g.Bytes, Messages: out.messages, Next: out.next, HighWater: answer.HighWatermark,
-		})
-	} else {
-		l.fetcher.feed.Release(g)
-	}
 	if err != nil {
 		l.fetcher.session.group.metrics.corrupt.Inc()
 		l.fetcher.failed(ctx, p, errorCorrupt, corruptWait, err)
-		return moved
+	} else {
+		l.fetcher.succeeded(ctx, p)
 	}
-	l.fetcher.succeeded(ctx, p)
+	if !moved && answer.HighWatermark == p.highWater {
+		l.fetcher.feed.Release(g)
+		return false
+	}
+	l.fetcher.mu.Lock()
+	p.highWater = answer.HighWatermark
+	l.fetcher.mu.Unlock()
+	l.fetcher.session.group.metrics.records.Add(float64(len(out.messages)))
+	l.fetcher.feed.Deliver(consumer.Batch{
+		Partition: p.id, Grant: g.Bytes, Messages: out.messages, Next: out.next, HighWater: answer.HighWatermark,
+	})
 	return moved
 }
 
