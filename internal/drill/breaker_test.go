@@ -378,6 +378,10 @@ func TestSlotOfAKilledWorkerIsFreeAgain(t *testing.T) {
 	})
 	b.produce(10)
 	b.awaitFinal(10, 30*time.Second)
+	testkit.Eventually(t, 10*time.Second, func() (bool, string) { // until then each is alone
+		f := b.shared()
+		return len(f.Workers) == 2, fmt.Sprintf("%d workers share the breaker", len(f.Workers))
+	})
 	b.script.fail()
 	b.flowUntil(addrs[0], "open", 30*time.Second)
 	b.flowUntil(addrs[1], "open", 30*time.Second)
