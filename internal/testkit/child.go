@@ -55,8 +55,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// Child starts the test binary again as the named child of Main, with env ("KEY=value") added to the environment. It is
-// killed when the test ends, and when the test binary does.
+// Child starts the test binary again as the named child of Main, with env ("KEY=value") added to the environment, of which
+// it gets no SPILLWAY_ setting. It is killed when the test ends, and when the test binary does.
 func Child(t testing.TB, name string, env ...string) *Proc {
 	t.Helper()
 	program, err := os.Executable()
@@ -66,8 +66,8 @@ func Child(t testing.TB, name string, env ...string) *Proc {
 	return start(t, name, exec.Command(program), append(slices.Clip(env), childEnv+"="+name))
 }
 
-// Command starts a program with env ("KEY=value") added to the environment. It is killed when the test ends, and when
-// the test binary does.
+// Command starts a program with env ("KEY=value") added to the environment, of which it gets no SPILLWAY_ setting. It is
+// killed when the test ends, and when the test binary does.
 func Command(t testing.TB, program string, args, env []string) *Proc {
 	t.Helper()
 	return start(t, filepath.Base(program), exec.Command(program, args...), env)
@@ -76,7 +76,7 @@ func Command(t testing.TB, program string, args, env []string) *Proc {
 func start(t testing.TB, name string, command *exec.Cmd, env []string) *Proc {
 	t.Helper()
 	p := &Proc{t: t, name: name, output: &output{}}
-	command.Env = slices.Concat(os.Environ(), env)
+	command.Env = slices.Concat(inherited(), env)
 	command.Stdout, command.Stderr = p.output, p.output
 	command.WaitDelay = time.Second // what the child leaves running may hold its output open
 	var err error
@@ -90,6 +90,14 @@ func start(t testing.TB, name string, command *exec.Cmd, env []string) *Proc {
 		}
 	})
 	return p
+}
+
+// inherited is the environment of this process without the settings in it: somebody who tests may have exported the addresses
+// of servers of his own, and a test's worker must not go there.
+func inherited() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "SPILLWAY_") && !strings.HasPrefix(v, "SPILLWAY_TEST_") && !strings.HasPrefix(v, embed.BinEnv+"=")
+	})
 }
 
 // Kill ends the child with SIGKILL and waits until it is gone. It may have ended before.

@@ -25,6 +25,10 @@ import (
 func TestMain(m *testing.M) {
 	testkit.Main(m, map[string]func() int{
 		"seven": func() int { fmt.Println("seven says hello to", os.Getenv("WHO")); return 7 },
+		"settings": func() int {
+			fmt.Println(os.Getenv("SPILLWAY_POSTGRES_URL") + "|" + os.Getenv("SPILLWAY_TEST_CANARY") + "|" + os.Getenv("SPILLWAY_LOG_LEVEL"))
+			return 0
+		},
 		"forever": func() int {
 			fmt.Println("ready")
 			<-time.After(time.Minute) // until it is killed
@@ -232,6 +236,21 @@ func TestChildGivesItsOutputAndExitCode(t *testing.T) {
 		t.Errorf("output %q", got)
 	}
 	child.Signal(syscall.SIGTERM) // it has ended: no error
+}
+
+// TestChildTakesNoSettingsFromTheShell: after the quick start of the README, which exports the addresses of its servers, the
+// drills' workers took them for theirs, consumed from the wrong places and failed.
+func TestChildTakesNoSettingsFromTheShell(t *testing.T) {
+	t.Setenv("SPILLWAY_POSTGRES_URL", "postgres://operator@127.0.0.1:1/orders")
+	t.Setenv("SPILLWAY_TEST_CANARY", "kept")
+	t.Setenv("SPILLWAY_LOG_LEVEL", "info")
+	child := testkit.Child(t, "settings", "SPILLWAY_LOG_LEVEL=debug")
+	if code := child.Wait(10 * time.Second); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if got, want := strings.TrimSpace(child.Output()), "|kept|debug"; got != want {
+		t.Errorf("the child sees %q, want %q", got, want)
+	}
 }
 
 func TestChildDiesBySignal(t *testing.T) {
