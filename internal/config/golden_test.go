@@ -37,6 +37,27 @@ func TestSettingsPageIsUpToDate(t *testing.T) {
 	golden(t, "../../docs/settings.md", Document())
 }
 
+// TestSettingsPageShowsEachSettingUnderItsSection: those of a route that follow a section of it, ordering among them, stood
+// in that section's table.
+func TestSettingsPageShowsEachSettingUnderItsSection(t *testing.T) {
+	t.Parallel()
+	shown := map[string]int{}
+	section := ""
+	for line := range strings.SplitSeq(string(Document()), "\n") {
+		if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "##") {
+			section = heading
+		}
+		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "`"); ok && strings.HasPrefix(line, "| `") {
+			shown[section+"."+name]++
+		}
+	}
+	for _, s := range Settings() {
+		if !s.Section && shown[s.Path] != 1 {
+			t.Errorf("%s stands %d times under its section, want once", s.Path, shown[s.Path])
+		}
+	}
+}
+
 func TestExampleAndSchemaAreUpToDate(t *testing.T) {
 	t.Parallel()
 	golden(t, "testdata/example.yaml", Example())

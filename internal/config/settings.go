@@ -76,35 +76,48 @@ prints what is in force, secrets hidden, and ` + "`spillway config schema`" + ` 
   the file has a mistake or any other setting differs, which needs a restart. What the files named by settings hold is read at the start only.
 - Secrets are never printed: not in messages, logs or dumps. They may come from the file, the environment, or a file of their own.
 `)
-	for _, s := range Settings() {
+	all := Settings()
+	for _, s := range all {
 		if s.Section {
-			if strings.Count(s.Path, ".") <= 1 || strings.HasSuffix(s.Path, "[]") || strings.HasPrefix(s.Path, "routes[].downstream") {
-				fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", s.Path, s.Help)
-			} else {
-				fmt.Fprintf(&b, "\n### %s\n\n%s\n\n", s.Path, s.Help)
-			}
-			b.WriteString("| setting | default | accepted | what it is |\n|---|---|---|---|\n")
-			continue
+			documentSection(&b, s, all)
 		}
-		name := s.Path[strings.LastIndexByte(s.Path, '.')+1:]
-		def := "—"
-		switch {
-		case s.Required:
-			def = "must be given"
-		case s.Default != "":
-			def = "`" + s.Default + "`"
-		}
-		help := s.Help
-		switch {
-		case s.Hot:
-			help += " *Hot.*"
-		case s.HotWhile:
-			help += " *Hot*, but for turning it on or off."
-		}
-		if s.Variable != "" {
-			help += "<br>`" + s.Variable + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, def, s.Accepted, help)
 	}
 	return []byte(b.String())
+}
+
+// documentSection writes a section's table: its own settings, wherever in it they are declared. Those of its sections stand in
+// tables of their own.
+func documentSection(b *strings.Builder, section Setting, all []Setting) {
+	marks := "###"
+	if strings.Count(section.Path, ".") <= 1 || strings.HasSuffix(section.Path, "[]") || strings.HasPrefix(section.Path, "routes[].downstream") {
+		marks = "##"
+	}
+	fmt.Fprintf(b, "\n%s %s\n\n%s\n\n", marks, section.Path, section.Help)
+	b.WriteString("| setting | default | accepted | what it is |\n|---|---|---|---|\n")
+	for _, s := range all {
+		if name, within := strings.CutPrefix(s.Path, section.Path+"."); within && !s.Section && !strings.Contains(name, ".") {
+			documentRow(b, s, name)
+		}
+	}
+}
+
+func documentRow(b *strings.Builder, s Setting, name string) {
+	def := "—"
+	switch {
+	case s.Required:
+		def = "must be given"
+	case s.Default != "":
+		def = "`" + s.Default + "`"
+	}
+	help := s.Help
+	switch {
+	case s.Hot:
+		help += " *Hot.*"
+	case s.HotWhile:
+		help += " *Hot*, but for turning it on or off."
+	}
+	if s.Variable != "" {
+		help += "<br>`" + s.Variable + "`"
+	}
+	fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", name, def, s.Accepted, help)
 }
