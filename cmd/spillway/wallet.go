@@ -28,8 +28,13 @@ each number. How it behaves can be switched while it runs:
 
   curl -X PUT -d '{"name":"slow"}' http://127.0.0.1:8080/mode
 
-The names are healthy, slow, failing, overloaded, timeouts, resets and flaky; behaviours can be given one by one instead.
-GET /counts shows the ledger in numbers, GET /duplicates the orders applied more than once, POST /forget empties it,
+The names are healthy, slow, failing, overloaded, timeouts, resets and flaky; behaviours can be given one by one instead,
+for "pay" and "lookup", each of kind answer, hang, reset or cut; "capacity" bounds how many requests are worked on at once:
+
+  curl -X PUT -d '{"pay":[{"kind":"answer","status":503,"weight":1},{"kind":"answer","latency":"80ms","weight":9}]}' \
+    http://127.0.0.1:8080/mode
+
+GET /mode shows what holds, GET /counts shows the ledger in numbers, GET /duplicates the orders applied more than once, POST /forget empties it,
 GET /healthz answers as long as it runs.`
 }
 
