@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -14,6 +15,8 @@ type Part interface {
 	Answered(sent, now time.Time, a Answer)
 	// Missed says that there was none.
 	Missed(now time.Time)
+	// Text is an amount of it as people write it.
+	Text(amount int64) string
 }
 
 // Pool is the permits that an allotment caps.
@@ -57,6 +60,9 @@ func (p *Permits) SetCap(limit int) { p.cap.Store(int64(min(max(limit, 1), MaxCa
 
 // Cap is the fleet's limit as this worker was told.
 func (p *Permits) Cap() int { return int(p.cap.Load()) }
+
+// Text is a number of permits.
+func (p *Permits) Text(amount int64) string { return strconv.FormatInt(amount, 10) }
 
 // State is the last answer; the zero Answer before the first.
 func (p *Permits) State() Answer { return stateOf(&p.state) }

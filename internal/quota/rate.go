@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -55,6 +56,11 @@ func (r *Rate) SetCap(perSecond float64) {
 
 // Cap is the fleet's rate per second as this worker was told.
 func (r *Rate) Cap() float64 { return float64(r.cap.Load()) / Unit }
+
+// Text is a rate as the settings have it.
+func (r *Rate) Text(amount int64) string {
+	return strconv.FormatFloat(float64(amount)/Unit, 'f', -1, 64) + "/s"
+}
 
 // State is the last answer; the zero Answer before the first.
 func (r *Rate) State() Answer { return stateOf(&r.state) }

@@ -102,7 +102,7 @@ func (s *Sharer) round(ctx context.Context) {
 			continue
 		}
 		p.Answered(sent, now, answers[i])
-		s.compare(ctx, reports[i], answers[i])
+		s.compare(ctx, p, reports[i], answers[i])
 	}
 }
 
@@ -137,7 +137,7 @@ func (s *Sharer) note(ctx context.Context, err error) {
 }
 
 // compare logs once when another worker knows a smaller cap.
-func (s *Sharer) compare(ctx context.Context, r Report, a Answer) {
+func (s *Sharer) compare(ctx context.Context, p Part, r Report, a Answer) {
 	if a.Stale {
 		return
 	}
@@ -148,7 +148,7 @@ func (s *Sharer) compare(ctx context.Context, r Report, a Answer) {
 	if s.told[r.Key] != a.Cap {
 		s.told[r.Key] = a.Cap
 		s.log.WarnContext(ctx, "workers are configured with different fleet limits: the smallest counts",
-			slog.String("limit", r.Key), slog.Int64("own", r.Cap), slog.Int64("smallest", a.Cap))
+			slog.String("limit", r.Key), slog.String("own", p.Text(r.Cap)), slog.String("smallest", p.Text(a.Cap)))
 	}
 }
 

@@ -139,11 +139,15 @@ func TestDifferentCapsAreLoggedOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			rate, err := NewRate("pay", float64(limit)*1.5, &fakeLimiter{}, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
 			log := slog.New(slog.DiscardHandler)
 			if name == "a" {
 				log = slog.New(slog.NewTextHandler(&text, nil))
 			}
-			s, err := New(Config{Worker: name}, store, []Part{permits}, log)
+			s, err := New(Config{Worker: name}, store, []Part{permits, rate}, log)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,8 +156,10 @@ func TestDifferentCapsAreLoggedOnce(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		stop()
 		wg.Wait()
-		if n := strings.Count(text.String(), "own=20 smallest=12"); n != 1 {
-			t.Errorf("%d lines in\n%s", n, text.String())
+		for _, want := range []string{"limit=pay:permits own=20 smallest=12", "limit=pay:rate own=30/s smallest=18/s"} {
+			if n := strings.Count(text.String(), want); n != 1 {
+				t.Errorf("%d lines with %q in\n%s", n, want, text.String())
+			}
 		}
 	})
 }
