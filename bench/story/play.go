@@ -53,13 +53,14 @@ func shortWaits(degrade string) waits {
 	return waits(fmt.Sprintf(`
     degrade: %s
     lease: 4s
-    breaker: {open_wait: 2s, open_growth: 1, probe_failures: 1, ramp_step: 300ms, ramp_start: 5%%}
+    breaker: {open_wait: 2s, open_growth: 1, probe_failures: 1, ramp_step: 300ms, ramp_start: 20%%}
     replay: {delay: 500ms, delay_max: 2s, lease: 4s, patience: 5s}
     compensate: {after: 1s, grace: 2s, delay: 500ms, delay_max: 2s, interval: 200ms}`, degrade))
 }
 
 const settings = `
-kafka: {brokers: ["%s"]}
+kafka: {brokers: ["%s"], session_timeout: %v}
+shutdown: {grace: %v}
 redis: {url: "%s", prefix: "%s"}
 postgres: {url: "%s"}
 http: {listen: "127.0.0.1:0"}
@@ -139,8 +140,8 @@ func (p *player) set(ctx context.Context, e edition) (undo []func() error, err e
 	}
 	undo = append(undo, p.purse.end)
 	var remove func()
-	p.config, remove, err = rig.SettingsFile(fmt.Sprintf(settings, p.Kafka, p.Redis, p.name, p.database.URL, p.name, p.name,
-		p.permits, p.purse.address, e.waits))
+	p.config, remove, err = rig.SettingsFile(fmt.Sprintf(settings, p.Kafka, e.session, e.session-3*time.Second, p.Redis, p.name, p.database.URL,
+		p.name, p.name, p.permits, p.purse.address, e.waits))
 	if err != nil {
 		return undo, err
 	}
