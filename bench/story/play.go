@@ -53,7 +53,7 @@ func shortWaits(degrade string) waits {
 	return waits(fmt.Sprintf(`
     degrade: %s
     lease: 4s
-    breaker: {open_wait: 2s, open_growth: 1, probe_failures: 1, ramp_step: 300ms, ramp_start: 20%%}
+    breaker: {consecutive: 10, open_wait: 2s, open_growth: 1, probe_failures: 1, ramp_step: 300ms, ramp_start: 20%%}
     replay: {delay: 500ms, delay_max: 2s, lease: 4s, patience: 5s}
     compensate: {after: 1s, grace: 2s, delay: 500ms, delay_max: 2s, interval: 200ms}`, degrade))
 }
