@@ -124,7 +124,7 @@ const (
 	leastAside   = 64       // records that may wait for their chain in each partition, however many there are
 	settlers     = 2
 	settleMost   = 4 * batchRecords // outcomes that wait to be written: beyond it nothing is admitted
-	gatherFor    = 10 * time.Millisecond
+	gatherFor    = 20 * time.Millisecond
 	gatherMost   = batchRecords / 2 // outcomes in line that do not wait for more
 	retryFirst   = 50 * time.Millisecond
 	retryMax     = time.Second
