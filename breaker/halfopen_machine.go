@@ -211,8 +211,8 @@ func (m *machine) probeResult(p Permit, result Result) {
 	}
 }
 
-// probeVerdict records n equal results of probes (number as in record) and reports whether they moved the machine. First probes are judged
-// by how many in a row are bad; at volume that is noise, so the ramp is judged by rates.
+// probeVerdict records n equal results of probes (number as in record) and reports whether they moved the machine. First
+// probes are judged by how many in a row are bad; at volume that is noise, so the ramp is judged by rates.
 func (m *machine) probeVerdict(result Result, n int, number uint64, first bool) bool {
 	h := &m.half
 	m.record(result, n, number)

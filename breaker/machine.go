@@ -115,8 +115,8 @@ func (m *machine) tick(now time.Duration) {
 	}
 }
 
-// allow decides one call; who asks gives the permit its number. width is 0 for an arrival; more for one of a backlog whose holder could have so many calls in
-// flight.
+// allow decides one call; who asks gives the permit its number. width is 0 for an arrival; more for one of a backlog whose
+// holder could have so many calls in flight.
 func (m *machine) allow(now time.Duration, width int) (Permit, bool) {
 	m.tick(now)
 	switch m.state {

@@ -94,6 +94,7 @@ func TestOrdersThatTimedOutAreSettledByWhatTheServiceDid(t *testing.T) {
 				return
 			}
 			a := calls.Submit(t.Context(), order.LaneLive, o)
+			calls.Release(order.LaneLive)
 			if a.Outcome != order.OutcomeUnknown || a.Reason != order.UpstreamTimeout {
 				t.Errorf("%s: %+v", o.Number, a)
 			}

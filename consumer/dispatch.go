@@ -217,8 +217,8 @@ func (g *generation) begin(now time.Time, w *work) {
 // long as the permit may be kept. From the end of one call to the begin of the next nobody has to be woken.
 func (g *generation) carry(working context.Context, w *work) {
 	for w != nil {
-		a := g.attempt.SubmitHolding(working, order.LaneLive, &w.order)
-		if w.first == nil && !untried(a) {
+		a := g.attempt.Submit(working, order.LaneLive, &w.order)
+		if w.first == nil && !a.Untried() {
 			g.retries.earn()
 		}
 		g.mu.Lock()
@@ -241,15 +241,10 @@ func (g *generation) carry(working context.Context, w *work) {
 	}
 }
 
-// untried reports whether an answer says that the service was not asked at all.
-func untried(a order.Answer) bool {
-	return a.Outcome == order.OutcomeRefused || a.Outcome == order.OutcomeCancelled && !a.Sent
-}
-
 // answered says what becomes of an order whose attempt is over.
 func (g *generation) answered(w *work, a order.Answer) {
 	// Out of permits means hold, whatever the degrade rule: the lease of a fleet's permits ended before the call began.
-	full := untried(a) && a.Reason == order.BulkheadFull
+	full := a.Untried() && a.Reason == order.BulkheadFull
 	switch {
 	case full, a.Outcome == order.OutcomeRefused && g.cfg.Policy.Degrade == order.Hold:
 		if g.putBack(w) {

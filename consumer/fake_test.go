@@ -234,7 +234,7 @@ func (a *fakeAttempter) Release(order.Lane) { <-a.permits }
 // Keep lets a permit be kept: no other lane wants one.
 func (a *fakeAttempter) Keep(order.Lane) bool { return true }
 
-func (a *fakeAttempter) SubmitHolding(ctx context.Context, _ order.Lane, o *order.Order) order.Answer {
+func (a *fakeAttempter) Submit(ctx context.Context, _ order.Lane, o *order.Order) order.Answer {
 	a.mu.Lock()
 	a.calls[o.Number]++
 	a.mu.Unlock()

@@ -191,7 +191,7 @@ func (c *stormCalls) end(id chainID, number string, applied bool) {
 	}
 }
 
-func (c *stormCalls) SubmitHolding(ctx context.Context, _ order.Lane, o *order.Order) (a order.Answer) {
+func (c *stormCalls) Submit(ctx context.Context, _ order.Lane, o *order.Order) (a order.Answer) {
 	id, chained := c.ordering.chainOf(o.Message.Partition, o.Message.Key)
 	draw, stubborn, took := c.begin(id, chained)
 	defer func() { c.end(id, o.Number, a.Outcome == order.OutcomeSucceeded) }()

@@ -111,7 +111,7 @@ type stubborn struct {
 	most    int
 }
 
-func (s *stubborn) SubmitHolding(ctx context.Context, l order.Lane, o *order.Order) order.Answer {
+func (s *stubborn) Submit(ctx context.Context, l order.Lane, o *order.Order) order.Answer {
 	s.mu.Lock()
 	s.holding++
 	s.most = max(s.most, s.holding)
@@ -121,7 +121,7 @@ func (s *stubborn) SubmitHolding(ctx context.Context, l order.Lane, o *order.Ord
 		s.holding--
 		s.mu.Unlock()
 	}()
-	a := s.fakeAttempter.SubmitHolding(ctx, l, o)
+	a := s.fakeAttempter.Submit(ctx, l, o)
 	if o.Number == s.number {
 		<-s.back
 	}

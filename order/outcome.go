@@ -138,6 +138,11 @@ type Answer struct {
 	OneInstance bool
 }
 
+// Untried reports whether the answer says that the service was not asked at all.
+func (a *Answer) Untried() bool {
+	return a.Outcome == OutcomeRefused || a.Outcome == OutcomeCancelled && !a.Sent
+}
+
 // Verdict is what a lookup by business number showed.
 type Verdict int16
 

@@ -109,7 +109,7 @@ func (s *service) Room() (n int, recovering bool) {
 // Keep has nobody else to think of.
 func (s *service) Keep(order.Lane) bool { return true }
 
-func (s *service) SubmitHolding(ctx context.Context, _ order.Lane, o *order.Order) order.Answer {
+func (s *service) Submit(ctx context.Context, _ order.Lane, o *order.Order) order.Answer {
 	s.mu.Lock()
 	s.calls = append(s.calls, call{time.Now(), o.Number})
 	s.flying++

@@ -139,11 +139,11 @@ type faultyService struct {
 	*faults
 }
 
-func (s faultyService) SubmitHolding(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
+func (s faultyService) Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
 	if err := s.at("submit before"); err != nil {
 		return order.Answer{Outcome: order.OutcomeCancelled}
 	}
-	answer := s.Attempter.SubmitHolding(ctx, lane, o)
+	answer := s.Attempter.Submit(ctx, lane, o)
 	if err := s.at("submit after"); err != nil {
 		return order.Answer{Outcome: order.OutcomeUnknown, Sent: true}
 	}

@@ -195,8 +195,8 @@ func (e *Engine) goOn() *member {
 // the first place in line again.
 func (e *Engine) submit(m *member) {
 	began := time.Now()
-	answer := e.attempter.SubmitHolding(m.ctx, order.LaneReplay, &m.order)
-	made := answer.Outcome != order.OutcomeRefused && (answer.Outcome != order.OutcomeCancelled || answer.Sent)
+	answer := e.attempter.Submit(m.ctx, order.LaneReplay, &m.order)
+	made := !answer.Untried()
 	if !made {
 		e.attempter.Unpace(order.LaneReplay, "")
 	}

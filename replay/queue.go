@@ -124,8 +124,8 @@ type Permits interface {
 type Attempter interface {
 	Pacer
 	Permits
-	// SubmitHolding makes one attempt with a permit the caller holds, and goes on holding. It returns soon after ctx ends.
-	SubmitHolding(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
+	// Submit makes one attempt with a permit the caller holds, and goes on holding. It returns soon after ctx ends.
+	Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer
 	// Room is how many attempts the breaker would let begin now, and whether it is recovering: then none means none for
 	// the moment.
 	Room() (n int, recovering bool)

@@ -82,6 +82,7 @@ func (r *recovery) live(ctx context.Context, refused *atomic.Int64) {
 			return
 		}
 		go func() {
+			defer r.pool.Release(order.LaneLive)
 			if a := r.calls.Submit(ctx, order.LaneLive, &order.Order{Number: "live"}); a.Outcome == order.OutcomeRefused {
 				refused.Add(1)
 			}

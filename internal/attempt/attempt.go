@@ -87,16 +87,10 @@ func (a *Attempter) allow(b *breaker.Breaker, lane order.Lane, now time.Time) (b
 	return b.AllowBacklogAt(now, a.Limit())
 }
 
-// Submit makes one attempt. The caller holds a permit of the lane; it is given back when the call has ended. When
-// ctx ends during the call the outcome is CANCELLED, with Sent saying whether anything may have left. An order whose lease
-// (o.Due, where set) has less left than a call may take is not sent: CANCELLED too.
+// Submit makes one attempt. The caller holds a permit of the lane and goes on holding it: it must release it, or keep it
+// for another call. When ctx ends during the call the outcome is CANCELLED, with Sent saying whether anything may have
+// left. An order whose lease (o.Due, where set) has less left than a call may take is not sent: CANCELLED too.
 func (a *Attempter) Submit(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
-	defer a.Release(lane)
-	return a.SubmitHolding(ctx, lane, o)
-}
-
-// SubmitHolding is Submit, but the caller goes on holding its permit: it must release it, or keep it for another call.
-func (a *Attempter) SubmitHolding(ctx context.Context, lane order.Lane, o *order.Order) order.Answer {
 	if ctx.Err() != nil {
 		return order.Answer{Outcome: order.OutcomeCancelled, Reason: order.Shutdown}
 	}

@@ -62,16 +62,17 @@ func newRig(t *testing.T, h handler) *rig {
 	return r
 }
 
-// try takes a permit and makes an attempt, and looks that the permit came back.
+// try takes a permit and makes an attempt, and looks that the permit is still held.
 func (r *rig) try(ctx context.Context, t *testing.T) order.Answer {
 	t.Helper()
 	if !r.TryAcquire(order.LaneLive) {
 		t.Fatal("no permit is free")
 	}
 	a := r.Submit(ctx, order.LaneLive, &order.Order{Number: "A-1"})
-	if n := r.permits.InUse(); n != 0 {
-		t.Fatalf("%d permits are held after the attempt", n)
+	if n := r.permits.InUse(); n != 1 {
+		t.Fatalf("%d permits are held after the attempt, want the caller's", n)
 	}
+	r.Release(order.LaneLive)
 	return a
 }
 
@@ -436,6 +437,7 @@ func TestPermitIsHeldDuringTheCallAndBackAfterIt(t *testing.T) {
 					return
 				}
 				r.Submit(t.Context(), order.LaneReplay, &order.Order{})
+				r.Release(order.LaneReplay)
 			}
 		})
 	}
@@ -534,6 +536,7 @@ func TestNothingIsSentOnALeaseThatEndsBeforeTheCallMay(t *testing.T) {
 				t.Fatal("no permit is free")
 			}
 			got := r.Submit(t.Context(), order.LaneReplay, &order.Order{Due: time.Now().Add(c.left)})
+			r.Release(order.LaneReplay)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("with %v of the lease left (-want +got):\n%s", c.left, diff)
 			}

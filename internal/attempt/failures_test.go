@@ -49,6 +49,7 @@ func TestTheLastFailedCallsAreKnownWhenTheBreakerOpens(t *testing.T) {
 			t.Fatal("no permit")
 		}
 		a.Submit(t.Context(), order.LaneLive, &order.Order{Number: fmt.Sprint("A-", i)})
+		a.Release(order.LaneLive)
 	}
 	if len(seen) != attempt.MaxFailures {
 		t.Fatalf("%d failures are known as the breaker opens", len(seen))
